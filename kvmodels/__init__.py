@@ -42,6 +42,7 @@ _NAMES_OF = {
     "flows.describe.catalogue": "CollectionDescription IndexStatus",
     "flows.describe.keys": "KeyExplanation",
     "flows.describe.stats": "CollectionStats IndexStats RowStats StoreStats",
+    "flows.describe.tenants": "TenantsStats",
     "flows.evolution.apply": "SchemaReport",
     "flows.evolution.batches": "IndexViolation",
     "flows.evolution.build": "BuildReport",

@@ -101,6 +101,7 @@ from kvmodels.flows.describe.stats import CollectionStats as CollectionStats
 from kvmodels.flows.describe.stats import IndexStats as IndexStats
 from kvmodels.flows.describe.stats import RowStats as RowStats
 from kvmodels.flows.describe.stats import StoreStats as StoreStats
+from kvmodels.flows.describe.tenants import TenantsStats as TenantsStats
 from kvmodels.flows.evolution.apply import SchemaReport as SchemaReport
 from kvmodels.flows.evolution.batches import IndexViolation as IndexViolation
 from kvmodels.flows.evolution.build import BuildReport as BuildReport
@@ -374,6 +375,7 @@ __all__ = [
     "TenantsCheck",
     "TenantsPlan",
     "TenantsReport",
+    "TenantsStats",
     "Transaction",
     "TransactionAbortedError",
     "TransactionConflictError",

@@ -190,6 +190,7 @@ PUBLIC = [
     "TenantsCheck",
     "TenantsPlan",
     "TenantsReport",
+    "TenantsStats",
     "Transaction",
     "TransactionAbortedError",
     "TransactionConflictError",

@@ -54,6 +54,7 @@ from kvmodels import (
     PrimaryKey,
     QueryPlan,
     RetryPolicy,
+    RowStats,
     SchemaPlan,
     SchemaProgress,
     SearchHit,
@@ -64,6 +65,7 @@ from kvmodels import (
     TenantsCheck,
     TenantsPlan,
     TenantsReport,
+    TenantsStats,
     TenantStatus,
     Unique,
     describe,
@@ -238,6 +240,7 @@ OF_OTHER_KINDS: tuple[object, ...] = (
     TenantsCheck(2, 7, {"acme": CheckReport(7, (), ("users.name: it is not built",))}),
     TenantsPlan((TenantGroup(SchemaPlan(()), ("acme",)),)),
     TenantsReport(1, ("acme",)),
+    TenantsStats({"acme": RowStats(2, 70)}),
     TenantStatus("acme", "active"),
 )
 
@@ -358,6 +361,7 @@ COUNTS_AND_VERDICTS = {
     "TenantsCheck",
     "TenantsPlan",
     "TenantsReport",
+    "TenantsStats",
 }
 """Results that stand for a count or a verdict: they have no truth value, and are not compared with a number."""
 

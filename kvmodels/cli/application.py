@@ -49,7 +49,7 @@ def kvmodels(line: CommandLine, *, asked_for_version: Version = False) -> None: 
 application.callback(no_args_is_help=True, help=kvmodels.__doc__)(with_common_options(kvmodels))
 
 add_command(application, inside.info, section="Look inside", in_tenants=True)
-add_command(application, inside.stats, section="Look inside", in_tenants=True)
+add_command(application, inside.stats, section="Look inside")
 add_command(application, inside.inspect, section="Look inside", in_tenants=True)
 
 add_command(application, records.rows, section="Records", in_tenants=True)

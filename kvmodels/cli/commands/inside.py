@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from kvmodels.catalog.catalogue import IndexState
-from kvmodels.cli.command_line import CommandLine
+from kvmodels.cli.command_line import AllTenants, CommandLine, Tenant, one_side
 from kvmodels.cli.commands.schema import Throttle, as_data
 from kvmodels.cli.model_source import MSGPACK, model_source
 from kvmodels.cli.output import of_schema_change, without_password
@@ -69,12 +69,19 @@ def stats(
     *,
     exact: Annotated[bool, typer.Option("--exact", help="Read every row instead of a sample.")] = False,
     throttle: Throttle = None,
+    tenant: Tenant = None,
+    all_tenants: AllTenants = False,
 ) -> None:
-    """Count rows and bytes by collection and index.
+    """Count rows and bytes by collection and index, or by tenant.
 
-    Rows are counted, and their sizes estimated from a sample; --exact reads all of them.
+    Rows are counted, and their sizes estimated from a sample; --exact reads all of them, and --all-tenants all those of
+    tenants.
     """
-    with line.open() as store:
+    one_side(tenant, all_tenants=all_tenants)
+    with line.open(tenant=tenant) as store:
+        if all_tenants:
+            _tenants(line, store, throttle)
+            return
         with line.output.progress() as progress:
             found = store.db.stats(exact=exact, progress=of_schema_change(progress), throttle=throttle)
         if line.output.as_json:
@@ -85,6 +92,16 @@ def stats(
             line.output.message(f"{name}: {number:,} records in the largest bucket, all of which a rank may read")
         if not found.exact:
             line.output.message("bytes and expiring are estimates; --exact reads every row")
+
+
+def _tenants(line: CommandLine, store: OpenStore, throttle: float | None) -> None:
+    with line.output.progress() as progress:
+        found = store.db.stats(tenants=True, progress=of_schema_change(progress), throttle=throttle).tenants
+    lines = [
+        {"tenant": name, "rows": rows.rows, "bytes": rows.bytes, "expiring": rows.expiring or None}
+        for name, rows in found.items()
+    ]
+    line.output.listing(("tenant", "rows", "bytes", "expiring"), lines, none="the store has no tenants")
 
 
 def _largest_buckets(found: StoreStats) -> Iterator[tuple[str, int]]:

@@ -318,7 +318,7 @@ def _scanned(context: Context, pace: Pace, one: _Range, take: Callable[[Sequence
         rows = result.ranges[0]
         if not rows:
             return total
-        total += _sum(rows)
+        total += sum_of(rows)
         if take is not None:
             take(rows)
         start = key_successor(rows[-1].key)
@@ -335,12 +335,12 @@ def _sampled(context: Context, start: bytes, end: bytes) -> Flow[RowStats]:
     result = yield from read((ReadRange(start, end, size),))
     first = result.ranges[0]
     if len(first) < size:
-        return _sum(first)
+        return sum_of(first)
     counted = yield from count_rows((ReadRange(start, end),))
     assert not isinstance(counted, GuardFailed), "there is no guard"
     number = counted.numbers[0]
     result = yield from read((ReadRange(key_successor(first[-1].key), end, size, reverse=True),))
-    sample = _sum([*first, *result.ranges[0]])
+    sample = sum_of([*first, *result.ranges[0]])
     if sample.rows >= number:
         return sample
     scale = number / sample.rows
@@ -367,7 +367,8 @@ def _is_lock(key: bytes) -> bool:
         return False
 
 
-def _sum(rows: Sequence[Row]) -> RowStats:
+def sum_of(rows: Sequence[Row]) -> RowStats:
+    """Return the numbers of some rows."""
     return RowStats(
         len(rows), sum(len(row.key) + len(row.value) for row in rows), sum(row.expire_at is not None for row in rows)
     )

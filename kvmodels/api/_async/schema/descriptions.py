@@ -6,18 +6,20 @@ Rules of this module: a method runs one flow and contains no decisions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from kvmodels.api import core as database_core
 from kvmodels.api import opening as kv_opening
+from kvmodels.api import schema_arguments
 from kvmodels.api._async import _compat as worlds
 from kvmodels.core.keys import Key
 from kvmodels.flows import arguments
 from kvmodels.flows import effects as requests
 from kvmodels.flows.describe import catalogue, stats
 from kvmodels.flows.describe import keys as explaining
+from kvmodels.flows.describe import tenants as tenant_stats
 from kvmodels.flows.evolution import throttle as pace
 
 T = TypeVar("T")
@@ -34,6 +36,10 @@ class AsyncDescriptions(ABC):
     @abstractmethod
     def _run(self, verb: str, flow: requests.AnyFlow[T]) -> Coroutine[Any, Any, T]:
         """Run the flow of a method, observed under its name."""
+
+    @abstractmethod
+    def _require_store(self, call: str) -> None:
+        """Refuse a call of the whole store on the database of a tenant. Raises UnsupportedError."""
 
     async def collections(self) -> tuple[catalogue.CollectionDescription, ...]:
         """Return the collections of the store, also those that no model of this program declares.
@@ -102,27 +108,51 @@ class AsyncDescriptions(ABC):
         """
         return await self._run("explain_key", explaining.explain_key(self._core.context, key))
 
+    @overload
     async def stats(
         self,
         *,
         exact: bool = False,
         progress: Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
-    ) -> stats.StoreStats:
+        tenants: None = None,
+    ) -> stats.StoreStats: ...
+    @overload
+    async def stats(
+        self,
+        *,
+        exact: bool = False,
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+        tenants: Literal[True] | Iterable[str],
+    ) -> tenant_stats.TenantsStats: ...
+    async def stats(
+        self,
+        *,
+        exact: bool = False,
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+        tenants: Literal[True] | Iterable[str] | None = None,
+    ) -> stats.StoreStats | tenant_stats.TenantsStats:
         """Return the numbers of rows and bytes by collection and index, and of queues, locks and other keys.
 
         Args:
             exact: read every row; otherwise rows are only counted, and their sizes estimated from a sample.
             progress: with ``exact``, called after each batch with a ``SchemaProgress`` whose ``step`` is ``"stats"``.
             throttle: with ``exact``, the maximum number of rows per second; None for no limit.
+            tenants: True for all tenants, or the names of some: return the rows and bytes of each of them instead.
+                Every row of theirs is read, as with ``exact``.
 
         Returns:
             The numbers; print them. Writes during the call may be counted in part. Cost: ``exact`` reads every row in
             batches of 500; otherwise one count and two reads of at most 100 rows for each index. Memory does not
-            depend on the size of the store.
+            depend on the size of the store. With ``tenants``, all of them are read by one walk in batches of 500 rows,
+            and some one after the other, after their rows; memory holds one number for each.
 
         Raises:
-            InvalidArgumentError: ``exact`` is not a bool, or the throttle is not a positive number.
+            InvalidArgumentError: ``exact`` is not a bool, or another argument is not valid.
+            TenantNotFoundError, TenantRemovedError: one of the given tenants does not exist.
+            UnsupportedError: this is the database of a tenant, and ``tenants`` is given.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, Indexed, KvModel, PrimaryKey
@@ -136,5 +166,9 @@ class AsyncDescriptions(ABC):
             ('1 row, 23 bytes', 'kind', 1)
         """
         arguments.require_flag("exact", exact)
+        if tenants is not None:
+            self._require_store("stats")
+            names, speed = schema_arguments.require_names(tenants), pace.Pace(progress, throttle)
+            return await self._run("stats", tenant_stats.measure_tenants(self._core.context, speed, names))
         found = await self._run("stats", stats.measure(self._core.context, pace.Pace(progress, throttle), exact=exact))
         return replace(found, files=await worlds.in_thread(database_core.file_sizes, self._opening.open()))
