@@ -93,6 +93,7 @@ add_command(application, waiting.locks, section="Queue and locks", in_tenants=Tr
 
 _tenants = add_group(application, tenants.tenants, section="Tenants")
 add_command(_tenants, tenants.create)
+add_command(_tenants, tenants.copy)
 add_command(_tenants, tenants.remove)
 
 add_command(application, admin.admin, section="Other", in_tenants=True)

@@ -98,6 +98,10 @@ COMMANDS: dict[tuple[str, ...], tuple[tuple[str, ...], list[tuple[int, str, tupl
     ("locks",): ((), [(2, "nightly", ("nightly",))]),
     ("tenants",): ((), [(2, "--limit", ("--limit", "0"))]),
     ("tenants", "create"): (("acme",), [(2, "models of tenants", ("acme",))]),
+    ("tenants", "copy"): (
+        ("acme", "trial"),
+        [(2, "no tenant of this name", ("acme", "trial")), (2, "the copy has no name", ("acme",))],
+    ),
     ("tenants", "remove"): (
         ("acme", "--yes"),
         [(1, "no tenant acme", ("acme", "--yes")), (1, "--yes is required", ("acme",))],

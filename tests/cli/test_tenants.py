@@ -1,4 +1,4 @@
-"""``tenants``, ``tenants create``, ``tenants remove``, and commands that ``--tenant`` confines to one tenant."""
+"""``tenants``, ``tenants create``, ``copy`` and ``remove``, and commands that ``--tenant`` confines to one tenant."""
 
 from __future__ import annotations
 
@@ -75,3 +75,19 @@ def test_a_command_in_an_unknown_tenant_and_one_of_the_whole_store_are_refused(r
     assert (unknown.exit_code, "no tenant of this name" in unknown.stderr) == (2, True)
     assert run("backup", "copy.db", "--tenant", "acme").exit_code == 2
     assert run("tenants", "--tenant", "acme").exit_code == 2
+
+
+def test_a_tenant_is_copied_in_its_store_into_another_and_into_a_store_of_its_own(run: Run):
+    assert run("tenants", "copy", "acme", "trial").exit_code == 0
+    assert json.loads(run("rows", "pages", "--tenant", "trial", "--json").stdout) == [{"id": 1, "title": "of acme"}]
+    assert run("tenants", "copy", "acme", "moved", "--to", "other.db").stderr == "3 keys copied\n"
+    assert json.loads(run("tenants", "-d", "other.db", "--json").stdout) == [{"name": "moved", "state": "active"}]
+    assert run("tenants", "copy", "acme", "--to", "own.db", "-d", "pages.db").exit_code == 0
+    page = vars(import_module("pages_app"))["Page"]
+    with Database("own.db", models=[page]) as own:
+        assert (own[page].get(1).title, own.check().ok) == ("of acme", True)
+    refused = [
+        run("tenants", "copy", "acme", *words) for words in (("trial",), ("--to", "own.db"), ("x", "--readonly"))
+    ]
+    assert ["Error: " in one.stderr for one in refused] == [True] * 3
+    assert 0 not in [one.exit_code for one in refused]

@@ -63,6 +63,7 @@ LINES: list[tuple[int, tuple[str, ...]]] = [
     (0, ("locks", "-d", "URL")),
     (0, ("tenants", "-d", "URL")),
     (2, ("tenants", "create", "acme", *APP)),
+    (2, ("tenants", "copy", "acme", "trial", *APP)),
     (1, ("tenants", "remove", "acme", "--yes", *APP)),
     (0, ("dump", "-o", "whole.ndjson", "-d", "URL")),
     (0, ("load", "whole.ndjson", "--into-used", "--on-conflict", "update", *APP)),

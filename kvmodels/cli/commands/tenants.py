@@ -1,4 +1,4 @@
-"""``tenants``, ``tenants create`` and ``tenants remove``.
+"""``tenants``, ``tenants create``, ``tenants copy`` and ``tenants remove``.
 
 Rules of this module: a list reads the rows of tenants only.
 """
@@ -13,6 +13,7 @@ from kvmodels.cli.command_line import CommandLine, Yes
 from kvmodels.cli.commands.schema import Throttle
 from kvmodels.cli.failures import FOUND, CommandError
 from kvmodels.cli.output import of_schema_change
+from kvmodels.cli.store import open_store
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The tenant.")]
 
@@ -46,6 +47,34 @@ def create(line: CommandLine, *, name: Name) -> None:
         if not store.db.create_tenant(name):
             raise CommandError(f"the tenant {name} exists", exit_code=FOUND)
         line.output.message(f"created {name}")
+
+
+def copy(
+    line: CommandLine,
+    *,
+    name: Name,
+    new: Annotated[
+        str | None,
+        typer.Argument(metavar="NEW", help="The name of the copy. With --to, it may be absent: DST becomes the copy."),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="DST", help="The database of the copy: a URL or module:object.")
+    ] = None,
+) -> None:
+    """Copy a tenant.
+
+    The copy is a tenant of the same store, of DST, or without NEW the empty store DST itself. It is one snapshot;
+    readers and writers may stay. Versionstamps are new.
+    """
+    if new is None and to is None:
+        raise CommandError("the copy has no name", hint="Give NEW, or with --to an empty store.")
+    with line.open(writes=to is None) as store:
+        if to is None:
+            count = store.db.copy_tenant(name, as_=new)
+        else:
+            with open_store(to, readonly=line.readonly, writes=True, creates=True) as target:
+                count = store.db.copy_tenant(name, as_=new, to=target.db)
+    line.output.message(f"{count:,} key{'' if count == 1 else 's'} copied")
 
 
 def remove(line: CommandLine, *, name: Name, throttle: Throttle = None, yes: Yes = False) -> None:
