@@ -96,7 +96,7 @@ def test_progress_and_throttle_are_those_of_a_schema_change():
         with pytest.raises(InvalidArgumentError):
             db.stats(throttle=0)
         with pytest.raises(InvalidArgumentError):
-            db.stats(exact="yes")  # type: ignore[arg-type]
+            db.stats(exact="yes")  # type: ignore[call-overload]
 
 
 async def test_the_asynchronous_database_counts_the_same():
