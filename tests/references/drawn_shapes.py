@@ -389,7 +389,7 @@ def referrers(one: DrawnQuery, drawn: random.Random) -> None:
     where = [] if condition is None else [condition]
     for record in one.expected:
         of_one = one.records.referring(record, model, field, where)
-        ordered = one.records.in_order(of_one, [*order, *stated_order(one, model, field, order)])
+        ordered = one.records.in_order(of_one, [*order, *stated_order(one, model, {field: record.id}, order, options)])
         assert found[record.id] == one.records.first_of_each(ordered, limit)
     assert len(found) == len(one.expected)
 
@@ -406,9 +406,11 @@ def links(one: DrawnQuery, drawn: random.Random) -> None:
     assert query.count() == len(one.records.matching(one.model, [condition]))
 
 
-def stated_order(one: DrawnQuery, model: str, field: str, order: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the order of the records that refer to one target, as the query of one target states it."""
-    query = one.repositories[model_of(model)].filter(**{field: 0}).order_by(*(order or ("id",)))
+def stated_order(
+    one: DrawnQuery, model: str, of_one: dict[str, Any], order: tuple[str, ...], options: dict[str, Any]
+) -> tuple[str, ...]:
+    """Return the order of the records that refer to one target, as the query of this target states it."""
+    query = one.repositories[model_of(model)].filter(*options.values(), **of_one).order_by(*(order or ("id",)))
     return permitted(query)[1].order
 
 
@@ -424,7 +426,9 @@ def totals(one: DrawnQuery, drawn: random.Random) -> None:
 def groups(one: DrawnQuery, drawn: random.Random) -> None:
     """Compare groups and distinct values, whose query has no order of its own."""
     field = {"Crate": drawn.choice(["status", "depot"]), "Depot": "name", "Keeper": "age"}[one.model]
-    query = one.repositories[model_of(one.model)].filter(*(q_of(part, one.repositories) for part in one.where))
+    query = one.repositories[model_of(one.model)].all()
+    for part in one.where:  # one call each: conditions of one call hold for the same link
+        query = query.filter(q_of(part, one.repositories))
     query = permitted(query)[0].sort_in_memory()
     expected = Counter(getattr(record, field) for record in one.expected)
     rows = query.group_by(field).aggregate(n=Count())
