@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.server_suites import SUITES, THROUGH_A_PROXY, etcd_of
+from tests.server_suites import ON_ONE_SERVER, SUITES, THROUGH_A_PROXY, etcd_of
 from tests.worlds import in_test_servers, in_the_soak
 
 PART = "part"
@@ -68,5 +68,6 @@ def parts_of(module: str, test: str, runs: list[Any]) -> list[Any]:
     servers: list[Any] = []
     if module in THROUGH_A_PROXY:
         on_etcd = [pytest.param(ON_ETCD, marks=run.marks) for run in etcd_of(module, test)[:1]]
-        servers = [*in_test_servers(ON_POSTGRES), *on_etcd, *over_connect]
+        on_postgres = in_the_soak if test in ON_ONE_SERVER else in_test_servers
+        servers = [*on_postgres(ON_POSTGRES), *on_etcd, *over_connect]
     return [*([pytest.param(PART)] if module in IN_CHECK else in_test_servers(PART)), *servers]

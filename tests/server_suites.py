@@ -128,6 +128,14 @@ ON_FIFTEEN = THROUGH_A_PROXY | {
 }
 """Suites of keys, transactions, watches, queues and locks, and one of queries."""
 
+ON_ONE_SERVER = frozenset(
+    {
+        "test_with_lost_late_and_repeated_answers_no_message_is_lost",
+        "test_with_lost_late_and_repeated_answers_there_is_never_a_second_holder",
+    }
+)
+"""Tests of many examples, each with its faults: they run on PostgreSQL 18, and in the soak on the other servers."""
+
 ONCE = frozenset(
     {
         # Until every verb has run: 8 examples of them run on servers, and hundreds in the soak.
@@ -277,9 +285,10 @@ def servers_of(module: str, test: str) -> list[Any]:
     """The parameters for runs on PostgreSQL, if a test has some."""
     if module not in SUITES or test in ONCE:
         return []
-    on_fifteen = in_test_servers if module in ON_FIFTEEN else in_the_soak
+    others = in_the_soak if test in ON_ONE_SERVER else in_test_servers
+    on_fifteen = others if module in ON_FIFTEEN else in_the_soak
     return [
         *in_test_servers("postgres"),
         *on_fifteen("postgres15"),
-        *in_test_servers(*(["pgbouncer"] if module in THROUGH_A_PROXY else [])),
+        *others(*(["pgbouncer"] if module in THROUGH_A_PROXY else [])),
     ]
