@@ -450,6 +450,11 @@ class ObservedModel:
         self._core = core
         self.schema = schema
 
+    @property
+    def part_of(self) -> tuple[Opening, str] | None:
+        """The opening of the store and the name of the tenant, if the database is that of a tenant."""
+        return self._opening.part_of
+
     def observation(
         self, verb: str, query: Query | None = None, *, streamed: bool = False
     ) -> observing.Observation | None:

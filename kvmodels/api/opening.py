@@ -83,6 +83,9 @@ class Opening:
     is_part: ClassVar[bool] = False
     """Whether it is a part of another store."""
 
+    part_of: tuple[Opening, str] | None = None
+    """The opening of the store and the name of the tenant, for a part; None for a whole store."""
+
     engine: Engine | None
     """The open engine, or None before ``open``; set once, so it can be read without a lock."""
 
@@ -185,6 +188,7 @@ class _PartOpening(Opening):
     def __init__(self, store: Opening, part: Engine, tenant: str) -> None:
         self._store = store
         self._tenant = tenant
+        self.part_of = store, tenant
         self._told: tuple[tuple[observing.Reporter, ...], tuple[observing.Reporter, ...]] = ((), ())
         super().__init__(lambda: part)
         self.engine = part

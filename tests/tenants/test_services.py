@@ -9,10 +9,23 @@ from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.testclient import TestClient
 
 from kvmodels import AsyncDatabase, Database, InvalidArgumentError
-from kvmodels.ext.fastapi import AsyncRepo, Repo, add_error_handlers, lifespan, repository, tenant_database
+from kvmodels.ext.fastapi import (
+    AsyncRepo,
+    AsyncRequestTransaction,
+    Repo,
+    RequestTransaction,
+    add_error_handlers,
+    lifespan,
+    repository,
+    tenant_database,
+)
 from tests.tenants.models import TENANT_MODELS, Account, User
 
 ASKED: list[str] = []
+
+
+def user(number: int) -> User:
+    return User(id=number, email=str(number), color="red")
 
 
 async def tenant_of(request: Request) -> str:
@@ -38,6 +51,18 @@ def service(db: AsyncDatabase | Database, **options: Any) -> FastAPI:
     @app.get("/blocking")
     def blocking(users: Repo[User]) -> int:
         return users.count()
+
+    @app.post("/users/{number}")
+    async def add(tx: AsyncRequestTransaction, number: int) -> None:
+        await tx[User].insert(user(number))
+        if number > 9:
+            raise HTTPException(409)
+
+    @app.post("/blocking/{number}")
+    def add_in_thread(tx: RequestTransaction, number: int) -> None:
+        tx[User].insert(user(number))
+        if number > 9:
+            raise HTTPException(409)
 
     @app.get("/accounts")
     async def accounts(accounts: AsyncRepo[Account]) -> int:
@@ -67,6 +92,21 @@ def test_a_synchronous_repository_is_that_of_the_tenant_too():
     db.tenant("acme", create=True)[User].create(id=1, email="1", color="red")
     with TestClient(service(db, tenant_of=tenant_of)) as client:
         assert client.get("/blocking", headers={"x-tenant": "acme"}).json() == 1
+
+
+@pytest.mark.parametrize(("kind", "path"), [(AsyncDatabase, "users"), (Database, "blocking")])
+def test_the_transaction_of_a_request_is_one_of_its_tenant(kind: Any, path: str):
+    url = f"memory://{path}"
+    with Database(url, models=[Account], tenant_models=TENANT_MODELS) as db:
+        for name in ("acme", "initech"):
+            db.create_tenant(name)
+        application = service(kind(url, models=[Account], tenant_models=TENANT_MODELS), tenant_of=tenant_of)
+        with TestClient(application) as client:
+            answers = [client.post(f"/{path}/{one}", headers={"x-tenant": "acme"}) for one in (1, 2, 10)]
+            assert [answer.status_code for answer in answers] == [200, 200, 409]
+            assert client.post(f"/{path}/3", headers={"x-tenant": "unknown"}).status_code == 404
+            assert client.post(f"/{path}/3").status_code == 401
+        assert (db.tenant("acme")[User].count(), db.tenant("initech")[User].count()) == (2, 0)
 
 
 def test_an_application_that_does_not_say_whose_a_request_is_is_told_so():

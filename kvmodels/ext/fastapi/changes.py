@@ -7,21 +7,19 @@ nothing. FastAPI writes the events, sends the keep-alive comments and cancels th
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from math import inf
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar, cast, overload
 
-from anyio import BrokenResourceError, CapacityLimiter, to_thread
+from anyio import BrokenResourceError
 from fastapi import Depends, Header, Query
 from fastapi.sse import ServerSentEvent
 from pydantic import BaseModel, ConfigDict
 
-from kvmodels.api._async.history import AsyncRecordWatchIterator
 from kvmodels.api._async.repository import AsyncRepository
-from kvmodels.api._sync.history import RecordWatchIterator
 from kvmodels.api._sync.repository import Repository
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import ResumeExpiredError
 from kvmodels.ext.fastapi.shutdown import closed_at_shutdown
+from kvmodels.ext.fastapi.tenant_streams import next_of, stream_of
 from kvmodels.flows.kv.record_watch import ChangedRecord
 from kvmodels.schema.compile.model import KvModel
 
@@ -169,11 +167,11 @@ async def _events(
         if since is None:
             view.begin_again()
             yield _sent(RecordEvent[Any](event="reset"), None)
-        watch = repository.watch(since=since)
+        watch = stream_of(repository, since)
         since = None  # where it cannot go on, it begins again
         with closed_at_shutdown(watch):
             try:
-                while (changes := await _next(watch)) is not None:
+                while (changes := await next_of(watch)) is not None:
                     events = view.events(changes)
                     if events is None:
                         break
@@ -188,13 +186,6 @@ async def _events(
                     return
             except ResumeExpiredError:
                 pass
-
-
-async def _next(watch: AsyncRecordWatchIterator[Any] | RecordWatchIterator[Any]) -> list[ChangedRecord[Any]] | None:
-    if isinstance(watch, AsyncRecordWatchIterator):
-        return await anext(watch, None)
-    # Not one of the threads of endpoints: a stream is open for hours. It leaves the thread when the watch is closed.
-    return await to_thread.run_sync(next, watch, None, abandon_on_cancel=True, limiter=CapacityLimiter(inf))
 
 
 def event_of(change: ChangedRecord[Any], shown: Any) -> RecordEvent[Any]:

@@ -116,6 +116,17 @@ async def tenant_database(request: Request, db: Annotated[Any, Depends(database)
     return known
 
 
+async def written_database(request: Request, db: Annotated[Any, Depends(database)]) -> Any:
+    """Return the database of the transaction of a request: of its tenant, if the application names the tenants.
+
+    Args:
+        request: the request.
+        db: the database of the application.
+    """
+    names_tenants = getattr(request.app.state, _TENANT_OF, None) is not None
+    return await tenant_database(request, db) if names_tenants else db
+
+
 def repository(
     model: type[KvModel], kind: type[AsyncRepository[Any] | Repository[Any]] | None = None
 ) -> Callable[..., Coroutine[Any, Any, Any]]:

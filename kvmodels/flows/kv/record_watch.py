@@ -14,12 +14,12 @@ from kvmodels.catalog.collection import Loader
 from kvmodels.catalog.keyspace import TENANT_ROWS, tenant_prefix
 from kvmodels.core.keys import decode_key, encode_key, key_range, key_successor, skip_parts
 from kvmodels.core.lineage import TENANT_PARTS
-from kvmodels.core.operations import ReadRange, Row, after_prefix, format_versionstamp
+from kvmodels.core.operations import Change, ReadRange, Row, after_prefix, format_versionstamp
 from kvmodels.flows.context import Context, live_collection
-from kvmodels.flows.effects import Flow
+from kvmodels.flows.effects import Flow, read_changes
 from kvmodels.flows.hydration.loader import loader_of
 from kvmodels.flows.hydration.rows import row_of_class, shown_key
-from kvmodels.flows.kv.watch import RangeWatch, position_of, timeout_of
+from kvmodels.flows.kv.watch import BATCH, RangeWatch, Watch, position_of, timeout_of
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import ModelSchema
 
@@ -136,6 +136,24 @@ def removed_records(context: Context, schema: ModelSchema, rows: TenantRows) -> 
     return [] if rows.is_present else [removed_record(context, schema, key) for key, _ in rows.changes]
 
 
+class TenantChanges(NamedTuple):
+    """Changes of a collection of one tenant, with keys as the tenant sees them.
+
+    Attributes:
+        tenant: the name of the tenant.
+        changes: the last change of each key.
+    """
+
+    tenant: str
+    changes: list[Change]
+
+
+def after_position(changes: Sequence[Change], position: str) -> list[tuple[bytes, Row | None]]:
+    """Return the keys, with their rows, that have changed after a versionstamp."""
+    after = bytes.fromhex(position)
+    return [(change.key, change.row) for change in changes if change.versionstamp > after]
+
+
 class TenantsWatch(RangeWatch[TenantRows]):
     """Delivers the rows of a collection in all tenants, from one walk of the log; the caller makes records of them.
 
@@ -203,12 +221,49 @@ class TenantsWatch(RangeWatch[TenantRows]):
     def _by_tenant(self, rows: Sequence[tuple[bytes, Row | None]], *, is_present: bool) -> list[TenantRows]:
         found: dict[str, list[tuple[bytes, Row | None]]] = {}
         for key, row in rows:
-            at = skip_parts(key, OUTER_PARTS)
-            if key.startswith(self._collection, at):
-                name = str(decode_key(key[len(TENANT_PARTS) : at])[0])
-                own = None if row is None else row._replace(key=key[at:])
-                found.setdefault(name, []).append((key[at:], own))
+            place = place_of(key, self._collection)
+            if place is not None:
+                name, own = place
+                found.setdefault(name, []).append((own, None if row is None else row._replace(key=own)))
         return [TenantRows(name, own, is_present) for name, own in found.items()]
+
+
+class TenantChangesWatch(Watch[TenantChanges]):
+    """Delivers the changes of a collection in all tenants after a commit, from one walk of the log.
+
+    Raises InvalidArgumentError if ``since`` is no versionstamp.
+    """
+
+    def __init__(self, schema: ModelSchema, monotonic: Callable[[], float], since: str) -> None:
+        super().__init__(lambda limits: limits, (timeout_of(None), monotonic))
+        self._collection = encode_key((schema.collection,))
+        self._seen = position_of(since) or b""
+
+    @property
+    def versionstamp(self) -> str:
+        """The commit up to which every change was delivered."""
+        return format_versionstamp(self._seen)
+
+    def _look(self, limits: Limits) -> Flow[list[TenantChanges] | None]:
+        wanted = ReadRange(TENANT_PARTS, after_prefix(TENANT_PARTS), min(BATCH, limits.max_read_entries))
+        found = yield from read_changes(wanted, self._seen)
+        self._seen = found.through
+        by_tenant: dict[str, list[Change]] = {}
+        for key, versionstamp, row in found.changes:
+            place = place_of(key, self._collection)
+            if place is not None:
+                name, own = place
+                change = Change(own, versionstamp, None if row is None else row._replace(key=own))
+                by_tenant.setdefault(name, []).append(change)
+        return [TenantChanges(name, changes) for name, changes in by_tenant.items()] if by_tenant else None
+
+
+def place_of(key: bytes, collection: bytes) -> tuple[str, bytes] | None:
+    """Return the name of the tenant of a stored key, and the key as the tenant sees it; None outside a collection."""
+    at = skip_parts(key, OUTER_PARTS)
+    if not key.startswith(collection, at):
+        return None
+    return str(decode_key(key[len(TENANT_PARTS) : at])[0]), key[at:]
 
 
 show_public_path(ChangedRecord)
