@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Final, Literal, NamedTuple, Self, cast, overload
 
 from kvmodels._support.naming import short_repr
-from kvmodels.codecs.msgpack import Bounds, Number, sum_function
+from kvmodels.codecs.msgpack import Bounds, Number, integer_sum, sum_function
 from kvmodels.core.keys import Key, SetKey
 from kvmodels.core.operations import (
     Apply,
@@ -352,8 +352,10 @@ class AtomicBuilder:
         lifetime = deadline.lifetime_ms()
         codec = self._form.codec
         add = sum_function(codec, operand, bounds, short_repr(key))
-        packed, size = self._form.pack_written_key(key), len(codec.encode(operand)[0])
-        return self._append(Apply(packed, add, size, keeps_deadline=deadline.keep), lifetime)
+        packed, encoded = self._form.pack_written_key(key), codec.encode(operand)
+        addition = integer_sum(operand, bounds, encoded)
+        mutation = Apply(packed, add, len(encoded[0]), keeps_deadline=deadline.keep, addition=addition)
+        return self._append(mutation, lifetime)
 
     def _append_arithmetic(
         self, kind: Literal["sum", "min", "max"], key: Key, n: int | KvU64, deadline: _Deadline

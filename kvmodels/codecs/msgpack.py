@@ -42,6 +42,7 @@ from kvmodels.codecs.msgpack_extensions import (
     unpack_extension,
     unpack_graph,
 )
+from kvmodels.core.operations import IntegerSum
 from kvmodels.core.values import MAX_U64, KvU64
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 
@@ -214,6 +215,9 @@ _NAMES: Final[Mapping[type, str]] = {int: "BigInt", float: "Number", KvU64: "KvU
 """The names of the types in Deno's errors."""
 
 
+_MOST: Final = (1 << 63) - 1
+
+
 class Bounds:
     """The allowed range of a sum; with ``clamp``, a result outside becomes the nearer bound instead of an error."""
 
@@ -284,6 +288,23 @@ def sum_function(codec: ValueCodec, operand: Number, bounds: Bounds, place: str)
         return codec.encode(bounds.hold(math.nan if result != result else result, place))
 
     return add
+
+
+def integer_sum(operand: Number, bounds: Bounds, encoded: Stored) -> IntegerSum | None:
+    """Return the sum in the form that an engine can compute; None if only ``sum_function`` can.
+
+    ``encoded`` is the operand as the codec stores it. All numbers are small enough for signed arithmetic of 64 bits.
+    """
+    data, encoding = encoded
+    low, high = bounds.minimum, bounds.maximum
+    low, high = (-_MOST if low is None else low), (_MOST if high is None else high)
+    if encoding != MSGPACK_ENCODING or not (
+        isinstance(operand, int) and isinstance(low, int) and isinstance(high, int)
+    ):
+        return None
+    if abs(operand) > _MOST // 2 or min(low, high) < -_MOST or max(low, high) > _MOST:
+        return None
+    return IntegerSum(operand, low, high, bounds.clamp, data)
 
 
 def _wrapped_sum(present: KvU64, operand: int, bounds: Bounds, place: str) -> KvU64:

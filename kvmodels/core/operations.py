@@ -135,12 +135,34 @@ class Arithmetic(NamedTuple):
     keeps_deadline: bool = False
 
 
+class IntegerSum(NamedTuple):
+    """An addition to a stored int in the encoding 4 (msgpack), for engines that compute it where the row is.
+
+    An engine may compute it only from such a row and to a result within the bounds; without a row it stores
+    ``operand_bytes`` with the encoding 4. In all other cases the function of the ``Apply`` decides.
+
+    Attributes:
+        operand: is added; of at most 62 bits.
+        minimum: the smallest result, of 64 bits.
+        maximum: the largest result, of 64 bits.
+        clamp: whether a result outside of the bounds becomes the nearer one.
+        operand_bytes: the operand as it is stored.
+    """
+
+    operand: int
+    minimum: int
+    maximum: int
+    clamp: bool
+    operand_bytes: bytes
+
+
 class Apply(NamedTuple):
     """Store the result of a pure function of the stored row.
 
     ``function`` takes (stored bytes, encoding), or None if the key is absent, and returns such a pair. A retried commit
     may call it again. Its exceptions are raised by the commit, and then no part of the operation is applied. ``size``
     is the size of the operand in bytes; it counts towards the limits. The deadline is that of ``Arithmetic``.
+    ``addition`` is that of a function that adds an int; an engine may ignore it.
     """
 
     key: bytes
@@ -148,6 +170,7 @@ class Apply(NamedTuple):
     size: int
     expire_at: int | None = None
     keeps_deadline: bool = False
+    addition: IntegerSum | None = None
 
 
 Mutation = Set | Delete | Arithmetic | Apply

@@ -185,7 +185,7 @@ class SealWorld:
         self.engine.close()
 
     def _applied(self, write: AtomicWrite) -> tuple[bytes, int]:
-        one = packed(write)
+        one = packed(write, adds_integers=True)
         assert one is not None
         identity = os.urandom(16)
         ((answer,),) = self._link.call(_APPLY, (uuids([identity]), *parameters_of([one], (NONE, NONE, 0, 5_000, 2))))

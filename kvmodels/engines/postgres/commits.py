@@ -14,11 +14,13 @@ import random
 import re
 import time
 from collections.abc import Callable, Generator, Sequence
+from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
 import psycopg
 
 from kvmodels.core.operations import (
+    Apply,
     AtomicWrite,
     Committed,
     Conflict,
@@ -28,7 +30,7 @@ from kvmodels.core.operations import (
 from kvmodels.engines.postgres import errors
 from kvmodels.engines.postgres.connection import TRUE, Boolean, Call, int8, uuids
 from kvmodels.engines.postgres.modes import WriterMode
-from kvmodels.engines.postgres.packing import PackedWrite, computed, parameters_of, ranges_to_compute
+from kvmodels.engines.postgres.packing import PackedWrite, Sum, computed, parameters_of, ranges_to_compute
 from kvmodels.engines.postgres.reads import Reading, Statements, StateSeen, Times, read_and_follow
 from kvmodels.engines.postgres.settings import ANSWER_S
 from kvmodels.engines.shared.server_errors import CONTENDED
@@ -55,7 +57,15 @@ _EARLY: Final = 2
 
 _ENDED_EARLY: Final = 1
 
+
+class Uncomputed(Enum):
+    """The server has not applied an operation, because the result of a sum of ints is not within its means."""
+
+    UNCOMPUTED = 0
+
+
 Outcome = Committed | Conflict | KvModelsError
+CallOutcome = Outcome | Uncomputed
 
 
 class Pause(NamedTuple):
@@ -163,7 +173,7 @@ class CommitRun:
     """
 
     def __init__(self, store: WritingStore, texts: CommitStatements, writes: Sequence[PackedWrite]) -> None:
-        self.outcomes: list[Outcome | None] = [None] * len(writes)
+        self.outcomes: list[CallOutcome | None] = [None] * len(writes)
         self._store = store
         self._texts = texts
         self._writes = writes
@@ -283,7 +293,7 @@ class CommitRun:
             elif outcome == _FAILED_CHECKS:
                 self.outcomes[at] = Conflict(tuple(failed))
             else:
-                self.outcomes[at] = not_a_number(self._writes[at].sums[int(failed[0])].key)
+                self.outcomes[at] = _refused([self._writes[at].sums[int(position)] for position in failed])
         _, _, before, present, _ = answer[0]
         last = answer[-1][2]
         self._store.mode.answered(before, last)
@@ -358,6 +368,16 @@ class CommitRun:
             elif outcome != _VOID:
                 self.outcomes[at] = _forgotten(store.url)
         self._sent = []
+
+
+def _refused(sums: list[Sum]) -> KvModelsError | Uncomputed:
+    """Return the outcome of an operation with sums that the server could not compute.
+
+    If a function may have another answer, it decides: its error may be that of a mutation before the others.
+    """
+    if any(isinstance(one, Apply) for one in sums):
+        return Uncomputed.UNCOMPUTED
+    return not_a_number(sums[0].key)
 
 
 def _rows_of_arrays(answer: list[int], failures: list[int] | None) -> list[tuple[Any, ...]]:

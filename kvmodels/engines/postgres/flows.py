@@ -23,7 +23,7 @@ from kvmodels.core.operations import (
     ReadResult,
     to_versionstamp,
 )
-from kvmodels.engines.postgres.commits import Outcome, Pause, WritingStore, compute_and_commit
+from kvmodels.engines.postgres.commits import CallOutcome, Outcome, Pause, Uncomputed, WritingStore, compute_and_commit
 from kvmodels.engines.postgres.connection import Calls
 from kvmodels.engines.postgres.errors import NO_PERMISSION
 from kvmodels.engines.postgres.packing import packed
@@ -77,6 +77,11 @@ class FlowStore(WritingStore, Protocol):
     @property
     def settling(self) -> Settling:
         """Which states are durable."""
+        ...
+
+    @property
+    def adds_integers(self) -> bool:
+        """Whether its functions know an ``IntegerSum``."""
         ...
 
 
@@ -236,9 +241,10 @@ def computing_flow(store: FlowStore, write: AtomicWrite) -> Flow[Outcome]:
 
 def commit_flow(store: FlowStore, write: AtomicWrite) -> Flow[Committed | Conflict]:
     """Apply an operation whole, or return the conflict. Raises as ``Engine.commit``."""
-    one = packed(write)
-    outcome = (yield one) if one is not None else (yield from computing_flow(store, write))
+    one = packed(write, adds_integers=store.adds_integers)
+    outcome: CallOutcome = Uncomputed.UNCOMPUTED if one is None else (yield one)
+    if isinstance(outcome, Uncomputed):
+        outcome = yield from computing_flow(store, write)
     if isinstance(outcome, KvModelsError):
         raise outcome
-    result: Committed | Conflict = outcome
-    return result
+    return outcome

@@ -8,7 +8,8 @@ written itself, is computed from what is stored and committed under checks that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, cast
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from kvmodels.core.operations import (
     U64_MODULUS,
@@ -21,6 +22,7 @@ from kvmodels.core.operations import (
     Delete,
     Mutation,
     ReadRange,
+    Removal,
     Row,
     Set,
     merged,
@@ -33,11 +35,18 @@ from kvmodels.engines.shared.evaluation import evaluate, visible
 
 _LIVE, _STORED, _VACANT = 0, 1, 2
 _SUM_KINDS: Final = {"sum": 0, "min": 1, "max": 2}
+_INTEGER_SUM: Final = 3
 _KEEPS_DEADLINE: Final = 4
 _HAS_DEADLINE: Final = 8
 
+_ADDITION: Final = Struct(">qqq?")
+
 _MANY: Final = 20
 """From so many mutations on, a look at all of them together is quicker than one at each."""
+
+
+Sum: TypeAlias = Arithmetic | Apply
+"""A mutation that the server computes."""
 
 
 class PackedWrite(NamedTuple):
@@ -47,13 +56,13 @@ class PackedWrite(NamedTuple):
         checks: keys, versions, kinds.
         sets: by key and whether it is versionstamped.
         deletes: keys.
-        sums: by key.
+        sums: by key; an ``Apply`` has an ``addition``.
     """
 
     checks: tuple[Check, ...]
     sets: list[Set]
     deletes: list[bytes]
-    sums: list[Arithmetic]
+    sums: list[Sum]
 
     @property
     def earliest_ms(self) -> int | None:
@@ -68,13 +77,18 @@ class PackedWrite(NamedTuple):
         return size + sum([len(one.key) + len(one.value) for one in self.sets])
 
 
-def packed(write: AtomicWrite) -> PackedWrite | None:
-    """Return the packed form of an operation; None if it must be computed from what is stored."""
+def packed(write: AtomicWrite | Removal, *, adds_integers: bool) -> PackedWrite | None:
+    """Return the packed form of an operation; None if it must be computed from what is stored.
+
+    ``adds_integers``: whether the functions of the store know an ``IntegerSum``.
+    """
+    if isinstance(write, Removal):
+        return None
     if _only_sets(write.mutations):
         return PackedWrite(write.checks, [*cast("tuple[Set, ...]", write.mutations)], [], [])
-    last: dict[tuple[bytes, bool], Set | Delete | Arithmetic] = {}
+    last: dict[tuple[bytes, bool], Set | Delete | Sum] = {}
     for mutation in write.mutations:
-        if isinstance(mutation, Apply):
+        if isinstance(mutation, Apply) and (mutation.addition is None or not adds_integers):
             return None
         if not isinstance(mutation, Delete) and not -(1 << 63) <= (mutation.expire_at or 0) < 1 << 63:
             return None
@@ -90,12 +104,12 @@ def packed(write: AtomicWrite) -> PackedWrite | None:
                 if before.expire_at is not None:
                     return None  # the time of the commit decides whether the first one leaves a live row
                 mutation = merged(before, mutation)
-        elif isinstance(before, Arithmetic):
+        elif isinstance(before, Sum) or (isinstance(mutation, Apply) and before is not None):
             return None  # what is stored decides whether the operation is refused
         last[place] = mutation
     sets = [one for one in last.values() if isinstance(one, Set)]
     deletes = [one.key for one in last.values() if isinstance(one, Delete)]
-    sums = [one for one in last.values() if isinstance(one, Arithmetic)]
+    sums = [one for one in last.values() if isinstance(one, Sum)]
     return PackedWrite(write.checks, sets, deletes, sums)
 
 
@@ -131,7 +145,7 @@ def parameters_of(writes: Sequence[PackedWrite], context: Sequence[int]) -> tupl
         for one in sets:
             numbers += one.encoding, one.expire_at
         for added in sums:
-            blobs.append(added.operand.to_bytes(8, "little"))
+            blobs.append(_operand(added))
             numbers.append(_rule(added))
         numbers += [added.expire_at for added in sums if added.expire_at is not None]
     return byteas(blobs), int8s(numbers)
@@ -141,9 +155,18 @@ def _is_stamped(one: Set) -> bool:
     return one.versionstamped
 
 
-def _rule(added: Arithmetic) -> int:
+def _operand(added: Sum) -> bytes:
+    """Return the operand of a sum; that of an int comes after its bounds, as a number and as it is stored."""
+    if isinstance(added, Arithmetic):
+        return added.operand.to_bytes(8, "little")
+    assert added.addition is not None, "others are not packed"
+    operand, minimum, maximum, clamp, data = added.addition
+    return _ADDITION.pack(operand, minimum, maximum, clamp) + data
+
+
+def _rule(added: Sum) -> int:
     """Return the kind of a sum, and whether it keeps a deadline and has one of its own."""
-    rule = _SUM_KINDS[added.kind]
+    rule = _SUM_KINDS[added.kind] if isinstance(added, Arithmetic) else _INTEGER_SUM
     if added.keeps_deadline:
         rule += _KEEPS_DEADLINE
     return rule if added.expire_at is None else rule + _HAS_DEADLINE

@@ -15,17 +15,21 @@ import psycopg
 
 from kvmodels.engines.postgres.connection import PostgresConnection
 from kvmodels.engines.postgres.errors import ABSENT, NO_PERMISSION, grants
+from kvmodels.engines.postgres.settings import PostgresOptions
 from kvmodels.engines.shared.server_errors import MAY_NOT_WRITE, NO_STORE, ServerError
 from kvmodels.errors import EngineError, EngineTimeoutError, ForeignFileError, UnsupportedError
 
 FORMAT: Final = 1
 """The number of the tables; a store with a greater one was made by a later release."""
 
-FUNCTIONS: Final = 7
+FUNCTIONS: Final = 8
 """The number of the set of functions."""
 
 WITHOUT_SEALS: Final = 6
 """The number of the newest set without early commits, with which a store can be used."""
+
+ADDING_INTEGERS: Final = 8
+"""The number of the first set that computes sums of ints; with an older one, this process computes them."""
 
 UPGRADE_WAIT_MS: Final = 1_000
 """How long one attempt to change the tables of a store in use may wait for their locks."""
@@ -82,7 +86,7 @@ def quoted(schema: str) -> str:
     return f'"{schema}"'
 
 
-def prepare_schema(connection: PostgresConnection, schema: str, url: str, *, create: bool, busy_timeout: float) -> int:
+def prepare_schema(connection: PostgresConnection, options: PostgresOptions, url: str) -> int:
     """Make the tables and functions of a store if they are absent, or upgrade older ones; the number of its functions.
 
     An upgrade waits for snapshots, which may take long. If it is not done in time, the store is opened as it is, and
@@ -90,10 +94,8 @@ def prepare_schema(connection: PostgresConnection, schema: str, url: str, *, cre
 
     Args:
         connection: at rest.
-        schema: its name.
+        options: of the engine; an upgrade may wait for ``busy_timeout``.
         url: for messages.
-        create: whether it may be made or changed.
-        busy_timeout: seconds that an upgrade may wait.
 
     Raises:
         ForeignFileError: the schema holds something else.
@@ -101,8 +103,13 @@ def prepare_schema(connection: PostgresConnection, schema: str, url: str, *, cre
         EngineError: there is no store, or a permission is missing.
         psycopg.Error: another refusal, or the connection was lost; it may be called again.
     """
+    schema, readonly = options.schema, options.readonly
+    deadline = time.monotonic() + options.busy_timeout
     try:
-        return _prepared(connection, schema, url, create=create, deadline=time.monotonic() + busy_timeout)
+        functions = _prepared(connection, schema, url, create=options.create and not readonly, deadline=deadline)
+        if functions > WITHOUT_SEALS and not readonly:
+            _require_seals(connection, schema, url)
+        return functions
     except psycopg.errors.InsufficientPrivilege:
         pass
     raise EngineError(
@@ -145,7 +152,7 @@ def _make(
                 state = _state(connection, schema)
                 if state is None:
                     _make_tables(connection, schema, url)
-                elif state.functions < FUNCTIONS:
+                elif state.functions <= WITHOUT_SEALS:
                     connection.execute(f"SET LOCAL lock_timeout = {UPGRADE_WAIT_MS}".encode(), prepare=False)
                     connection.execute(_text("upgrade.sql", schema), prepare=False)
                 if state is None or state.functions < FUNCTIONS:
@@ -156,7 +163,7 @@ def _make(
                 return state
 
 
-def require_seals(connection: PostgresConnection, schema: str, url: str) -> None:
+def _require_seals(connection: PostgresConnection, schema: str, url: str) -> None:
     """Refuse a role that may commit and not seal, whose commits would fail when other programs commit early.
 
     Raises EngineError, psycopg.Error.

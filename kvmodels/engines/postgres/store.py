@@ -22,10 +22,12 @@ from kvmodels.engines.postgres import errors
 from kvmodels.engines.postgres.commits import (
     NO_ANSWER,
     CallAnswer,
+    CallOutcome,
     CommitRun,
     Outcome,
     Pause,
     Step,
+    Uncomputed,
     commit_statements,
 )
 from kvmodels.engines.postgres.connection import (
@@ -53,7 +55,7 @@ from kvmodels.engines.postgres.reads import (
     state_once,
     statements,
 )
-from kvmodels.engines.postgres.schema import NOT_UPGRADED, WITHOUT_SEALS, prepare_schema, quoted, require_seals
+from kvmodels.engines.postgres.schema import ADDING_INTEGERS, NOT_UPGRADED, WITHOUT_SEALS, prepare_schema, quoted
 from kvmodels.engines.postgres.settings import PostgresOptions
 from kvmodels.engines.postgres.snapshot import SNAPSHOTS, BegunSnapshot, FirstRow, lost_or_refused
 from kvmodels.engines.shared.background import DueRemovals, LogState, StoreBackground
@@ -117,6 +119,7 @@ class PostgresStore:
         self._committer = GroupCommitter(self._carry_out, psycopg.Error)
         self._since_trim = 0
         self.first_key: bytes | None = None
+        self.adds_integers = False
         self.background = StoreBackground(self)
         self.listener = CommitListener(self, server.listener)
         self.places = KeyPlaces(self)
@@ -131,6 +134,7 @@ class PostgresStore:
         try:
             functions = self._once_more(self._prepare)
             self._use(seals=functions > WITHOUT_SEALS)
+            self.adds_integers = functions >= ADDING_INTEGERS
             self.present_version()
             self._keep_changes()
             self._keep_durable_reads()
@@ -141,12 +145,7 @@ class PostgresStore:
 
     def _prepare(self, connection: PostgresConnection) -> int:
         """Make or upgrade the schema, and return the number of its functions."""
-        options, url = self.options, self.url
-        create = options.create and not self.readonly
-        functions = prepare_schema(connection, options.schema, url, create=create, busy_timeout=options.busy_timeout)
-        if functions > WITHOUT_SEALS and not self.readonly:
-            require_seals(connection, options.schema, url)
-        return functions
+        return prepare_schema(connection, self.options, self.url)
 
     def _use(self, *, seals: bool) -> None:
         """Use the functions that the store has: with seals, or those of an earlier release."""
@@ -326,7 +325,7 @@ class PostgresStore:
     def commit(self, write: AtomicWrite) -> Committed | Conflict:
         """Apply an operation whole, or return the conflict. Raises as ``Engine.commit``."""
         self.require_writable()
-        if packed(write) is not None:
+        if packed(write, adds_integers=self.adds_integers) is not None:
             outcome: Outcome = self._committer.commit(write, self.backoff())
         else:
             outcome = self.run(computing_flow(self, write))
@@ -356,6 +355,7 @@ class PostgresStore:
             run.finish(self.perform)
         outcome = run.outcomes[0]
         assert outcome is not None
+        assert not isinstance(outcome, Uncomputed), "it has no functions"
         self._announce([(write, outcome)])
         return outcome
 
@@ -366,7 +366,7 @@ class PostgresStore:
         with self._committing:
             self.require_open()
             members = group.members
-            writes = [packed(one.write) if isinstance(one.write, AtomicWrite) else None for one in members]
+            writes = [packed(one.write, adds_integers=self.adds_integers) for one in members]
             sent = [(member, write) for member, write in zip(members, writes, strict=True) if write is not None]
             run = CommitRun(self, self.commit_texts, [write for _, write in sent])
             # From here on nothing is put back into the queue: what was sent is certain only by its own outcome.
@@ -375,22 +375,22 @@ class PostgresStore:
                 run.finish(self.perform)
             finally:
                 for (member, _), outcome in zip(sent, run.outcomes, strict=True):
-                    member.verdict = outcome
+                    member.verdict = None if isinstance(outcome, Uncomputed) else outcome
         self._announce([(write, outcome) for (_, write), outcome in zip(sent, run.outcomes, strict=True)])
-        for member, write in zip(members, writes, strict=True):
-            if write is None and isinstance(member.write, AtomicWrite):
+        for member in members:
+            if member.verdict is None and isinstance(member.write, AtomicWrite):
                 try:
                     member.verdict = self.run(computing_flow(self, member.write))
                 except Exception as refusal:  # noqa: BLE001 - raised where the operation came from
                     member.verdict = refusal
 
-    def _announce(self, done: list[tuple[PackedWrite, Outcome | None]]) -> None:
+    def _announce(self, done: list[tuple[PackedWrite, CallOutcome | None]]) -> None:
         """Wake the waiters of this process, and remove old rows of commits now and then."""
         if self.announce(done):
             with suppress(EngineTimeoutError, ClosedError):  # the next thousand commits try again
                 self.trim_log(None, self.no_wait())
 
-    def announce(self, done: list[tuple[PackedWrite, Outcome | None]]) -> bool:
+    def announce(self, done: list[tuple[PackedWrite, CallOutcome | None]]) -> bool:
         """Wake the waiters of this process, and return whether old rows of commits are to be removed."""
         applied = [write for write, outcome in done if isinstance(outcome, Committed)]
         if not applied:

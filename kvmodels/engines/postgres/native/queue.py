@@ -18,7 +18,16 @@ from typing import Final
 import psycopg
 
 from kvmodels.engines.postgres import errors
-from kvmodels.engines.postgres.commits import AS_THROWN, NO_ANSWER, CallAnswer, CommitRun, Outcome, Pause, Step
+from kvmodels.engines.postgres.commits import (
+    AS_THROWN,
+    NO_ANSWER,
+    CallAnswer,
+    CallOutcome,
+    CommitRun,
+    Pause,
+    Step,
+    Uncomputed,
+)
 from kvmodels.engines.postgres.connection import Call
 from kvmodels.engines.postgres.native.links import LoopLinks
 from kvmodels.engines.postgres.native.pace import SMALLEST_HALF, GroupPace
@@ -48,10 +57,10 @@ class _QueuedWrite:
     def __init__(self, write: PackedWrite, known: asyncio.Future[None]) -> None:
         self.write = write
         self.known = known
-        self.outcome: Outcome | Exception | None = None
+        self.outcome: CallOutcome | Exception | None = None
         self.taken = False
 
-    def deliver(self, outcome: Outcome | Exception) -> None:
+    def deliver(self, outcome: CallOutcome | Exception) -> None:
         """Note the outcome, and wake the caller."""
         self.outcome = outcome
         if not self.known.done():
@@ -99,7 +108,7 @@ class LoopQueue:
         self._began: float | None = None
         self._joined = 0
 
-    async def commit(self, write: PackedWrite) -> Outcome:
+    async def commit(self, write: PackedWrite) -> CallOutcome:
         """Carry out an operation with others that wait; its outcome, or the error of a refusal.
 
         Raises:
@@ -127,7 +136,7 @@ class LoopQueue:
                     member.known = self._loop.create_future()
         outcome = member.outcome
         if cancelled is not None:
-            cancelled.add_note(outcome_note(outcome))
+            cancelled.add_note(outcome_note(None if isinstance(outcome, Uncomputed) else outcome))
             raise cancelled
         if isinstance(outcome, Exception) and not isinstance(outcome, KvModelsError):
             raise outcome

@@ -10,8 +10,9 @@
 -- the operands of the sums. Few arrays, because each parameter takes the client and the server a microsecond or two.
 -- A key appears once among the sets, deletes and sums of an operation; sets with a versionstamp are the last. Kinds of
 -- checks: 0 a live row, 1 a stored row, 2 no live row below a prefix; version -1: absent. Kinds of sums: 0 sum, 1 min,
--- 2 max, of unsigned 64-bit integers in little endian with the encoding 2; plus 4 if a live row keeps its deadline, or
--- stays without one; plus 8 with a deadline for every other row. Programs of earlier releases send neither.
+-- 2 max, of unsigned 64-bit integers in little endian with the encoding 2; 3 sum of signed integers with the encoding 4
+-- (added_1 has the form of its operand); plus 4 if a live row keeps its deadline, or stays without one; plus 8 with a
+-- deadline for every other row. Programs of earlier releases send neither 3 nor 4 nor 8.
 -- The first row (part -1) is the state before; part i is operation i. outcome 0: applied, with its version; 1: the
 -- positions of the checks that failed; 2: the positions of the sums that met another value. apply_2 returns the same in
 -- two arrays, because rows would cost the procedure more: "answer" has the time, how the commit ends, the version before,
@@ -36,6 +37,7 @@ DECLARE
     sums int4;
     timed int4;
     rule int8;
+    operand bytea;
     deadline int8;
     present int8;
     last int8;
@@ -78,7 +80,10 @@ BEGIN
             failed := ARRAY(
                 SELECT o.n - 1 FROM (SELECT generate_series(1, sums) AS n) o
                 WHERE (
-                    SELECT t.encoding <> 2 OR length(t.value) <> 8 FROM SCHEMA.kv t
+                    SELECT CASE WHEN numbers[at + 2 * sets + o.n] & 3 = 3
+                        THEN t.encoding <> 4 OR SCHEMA.added_1(t.value, blobs[blob + changes + sets + o.n]) IS NULL
+                        ELSE t.encoding <> 2 OR length(t.value) <> 8 END
+                    FROM SCHEMA.kv t
                     WHERE t.key = blobs[blob + changes - sums + o.n]
                     AND (t.expires_at IS NULL OR t.expires_at > present)
                 )
@@ -114,14 +119,19 @@ BEGIN
                     timed := timed + 1;
                     deadline := numbers[at + 2 * sets + sums + timed];
                 END IF;
+                operand := blobs[blob + changes + sets + n];
                 INSERT INTO SCHEMA.kv AS t (key, value, encoding, version, expires_at)
-                VALUES (blobs[blob + changes - sums + n], blobs[blob + changes + sets + n], 2, next, deadline)
+                VALUES (
+                    blobs[blob + changes - sums + n],
+                    CASE WHEN rule & 3 = 3 THEN substr(operand, 26) ELSE operand END,
+                    CASE WHEN rule & 3 = 3 THEN 4 ELSE 2 END, next, deadline)
                 ON CONFLICT (key) DO UPDATE SET
                     value = CASE
                         WHEN t.expires_at <= present THEN excluded.value
+                        WHEN rule & 3 = 3 THEN SCHEMA.added_1(t.value, operand)
                         ELSE SCHEMA.combined_1(rule & 3, t.value, excluded.value)
                     END,
-                    encoding = 2, version = excluded.version,
+                    encoding = excluded.encoding, version = excluded.version,
                     expires_at = CASE
                         WHEN rule & 4 = 0 OR t.expires_at <= present THEN excluded.expires_at
                         ELSE t.expires_at

@@ -431,6 +431,69 @@ BEGIN
 END
 $$;
 
+-- The signed integer of 64 bits at a position of bytes, which counts from 1, in big endian.
+CREATE OR REPLACE FUNCTION SCHEMA.integer_1(bytes bytea, place int4)
+RETURNS int8
+LANGUAGE sql IMMUTABLE
+AS $$
+SELECT ('x' || encode(substr(bytes, place, 8), 'hex'))::bit(64)::int8
+$$;
+
+-- A stored integer plus an operand, in the shortest form of msgpack; null if the stored value is no integer of 62 bits, or
+-- if the result is outside of its bounds. The operand is three integers of 64 bits in big endian (what is added, the
+-- smallest and the largest result), a byte that is not 0 if the nearer bound takes the place of a result outside, and the
+-- form in which the operand is stored if there is nothing to add it to.
+CREATE OR REPLACE FUNCTION SCHEMA.added_1(stored bytea, operand bytea)
+RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+DECLARE
+    size int4 := length(stored) - 1;
+    first int4;
+    number int8;
+    low int8 := SCHEMA.integer_1(operand, 9);
+    high int8 := SCHEMA.integer_1(operand, 17);
+BEGIN
+    IF size < 0 THEN
+        RETURN NULL;
+    END IF;
+    first := get_byte(stored, 0);
+    IF size = 0 AND first < 128 THEN
+        number := first;
+    ELSIF size = 0 AND first >= 224 THEN
+        number := first - 256;
+    ELSIF first BETWEEN 204 AND 211 AND size = 1 << (first & 3) THEN
+        number := ('x' || lpad(
+            encode(substr(stored, 2), 'hex'), 16, CASE WHEN first >= 208 AND get_byte(stored, 1) >= 128 THEN 'f' ELSE '0' END
+        ))::bit(64)::int8;
+        IF first = 207 AND number < 0 THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    IF number IS NULL OR number NOT BETWEEN -4611686018427387903 AND 4611686018427387903 THEN
+        RETURN NULL;
+    END IF;
+    number := number + SCHEMA.integer_1(operand, 1);
+    IF number NOT BETWEEN low AND high THEN
+        IF get_byte(operand, 24) = 0 THEN
+            RETURN NULL;
+        END IF;
+        number := CASE WHEN number < low THEN low ELSE high END;
+    END IF;
+    RETURN CASE
+        WHEN number BETWEEN -32 AND 127 THEN substr(int8send(number), 8)
+        WHEN number BETWEEN 128 AND 255 THEN '\xcc'::bytea || substr(int8send(number), 8)
+        WHEN number BETWEEN 256 AND 65535 THEN '\xcd'::bytea || substr(int8send(number), 7)
+        WHEN number BETWEEN 65536 AND 4294967295 THEN '\xce'::bytea || substr(int8send(number), 5)
+        WHEN number > 4294967295 THEN '\xcf'::bytea || int8send(number)
+        WHEN number >= -128 THEN '\xd0'::bytea || substr(int8send(number), 8)
+        WHEN number >= -32768 THEN '\xd1'::bytea || substr(int8send(number), 7)
+        WHEN number >= -2147483648 THEN '\xd2'::bytea || substr(int8send(number), 5)
+        ELSE '\xd3'::bytea || int8send(number)
+    END;
+END
+$$;
+
 -- Finds out what became of operations whose answer was lost, under the lock of writers, so that none of them is still
 -- under way. Those that were not applied get a void row: a late delivery then fails on the unique index.
 -- outcome 0: applied, with its version; 1: void; 2: forgotten, the rows of that time have been removed.
