@@ -73,8 +73,8 @@ _indexes = add_group(application, indexes.indexes, section="Schema and indexes",
 add_command(_indexes, indexes.build, in_tenants=True)
 add_command(_indexes, indexes.drop, in_tenants=True)
 
-add_command(application, copying.dump, section="Copies")
-add_command(application, copying.load, section="Copies")
+add_command(application, copying.dump, section="Copies", in_tenants=True)
+add_command(application, copying.load, section="Copies", in_tenants=True)
 add_command(application, copying.backup, section="Copies")
 add_command(application, copying.restore, section="Copies")
 add_command(application, copying.copy, section="Copies")

@@ -34,6 +34,10 @@ def program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         db.tenant("acme")[page].create(id=1, title="of acme")
 
 
+def _kill(count: int) -> None:
+    raise KeyboardInterrupt
+
+
 def test_tenants_are_listed_created_and_removed(run: Run):
     assert run("tenants", "create", "zeta").exit_code == 0
     assert run("tenants", "create", "zeta").exit_code == 1
@@ -75,6 +79,49 @@ def test_a_command_in_an_unknown_tenant_and_one_of_the_whole_store_are_refused(r
     assert (unknown.exit_code, "no tenant of this name" in unknown.stderr) == (2, True)
     assert run("backup", "copy.db", "--tenant", "acme").exit_code == 2
     assert run("tenants", "--tenant", "acme").exit_code == 2
+
+
+def test_a_tenant_is_dumped_and_loaded_into_another_that_is_empty(run: Run):
+    assert run("dump", "--tenant", "acme", "-o", "acme.ndjson").stderr == "3 keys dumped\n"
+    assert "acme" not in Path("acme.ndjson").read_text("utf-8").replace("of acme", "")
+    assert run("load", "acme.ndjson", "--tenant", "initech").stdout == "3 keys loaded\n"
+    assert json.loads(run("rows", "pages", "--tenant", "initech", "--json").stdout) == [{"id": 1, "title": "of acme"}]
+    assert run("check", "--all-tenants").exit_code == 0
+    refused = [
+        run("load", "acme.ndjson", "--tenant", name, *words)
+        for name, words in (("initech", ()), ("unknown", ()), ("acme", ("--readonly",)))
+    ]
+    assert [(one.exit_code > 0, "Error: " in one.stderr) for one in refused] == [(True, True)] * 3
+    assert [one["name"] for one in json.loads(run("tenants", "--json").stdout)] == ["acme", "initech"]
+
+
+def test_records_of_a_tenant_are_dumped_and_loaded_into_one_that_is_used(run: Run):
+    assert run("dump", "pages", "--tenant", "acme", "-o", "pages.ndjson").exit_code == 0
+    again = run("load", "pages.ndjson", "--tenant", "acme", "--into-used", "--on-conflict", "ignore", "--json")
+    assert (again.exit_code, json.loads(again.stdout)["skipped"]) == (0, 1)
+    assert run("load", "pages.ndjson", "--tenant", "initech", "--into-used").exit_code == 0
+    assert json.loads(run("count", "pages", "--tenant", "initech", "--json").stdout) == 1
+    assert run("dump", "accounts", "--tenant", "acme").exit_code == 2
+
+
+def test_a_load_into_a_tenant_that_was_killed_begins_again_with_restart(run: Run, monkeypatch: pytest.MonkeyPatch):
+    run("dump", "--tenant", "acme", "-o", "acme.ndjson")
+    page = vars(import_module("pages_app"))["Page"]
+    with Database("pages.db", tenant_models=[page]) as db, monkeypatch.context() as patch:
+        patch.setattr("kvmodels.api._sync.copies.abandon", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt):
+            db.tenant("initech").kv.load("acme.ndjson", progress=_kill)
+    killed = run("load", "acme.ndjson", "--tenant", "initech")
+    assert (killed.exit_code, "restart" in killed.stderr) == (3, True)
+    assert run("load", "acme.ndjson", "--tenant", "initech", "--restart").exit_code == 0
+    assert json.loads(run("count", "pages", "--tenant", "initech", "--json").stdout) == 1
+
+
+def test_a_dump_of_the_store_with_its_tenants_is_no_dump_of_one(run: Run):
+    run("dump", "-o", "all.ndjson")
+    whole = run("load", "all.ndjson", "--tenant", "initech")
+    assert (whole.exit_code > 0, "tenants" in whole.stderr) == (True, True)
+    assert json.loads(run("count", "pages", "--tenant", "initech", "--json").stdout) == 0
 
 
 def test_a_tenant_is_copied_in_its_store_into_another_and_into_a_store_of_its_own(run: Run):

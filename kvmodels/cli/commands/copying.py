@@ -65,8 +65,8 @@ def dump(
 ) -> None:
     """Write the store as lines of JSON.
 
-    It is one snapshot; readers and writers may stay. With models, only their records are written, without index
-    entries; load --into-used loads them.
+    It is one snapshot; readers and writers may stay. It has all tenants, with --tenant only one. With models, only
+    their records are written, without index entries; load --into-used loads them.
     """
     target = typer.get_binary_stream("stdout") if output == STANDARD_STREAM else output
     with line.open() as store, line.output.progress() as progress:
@@ -96,8 +96,8 @@ def load(
 ) -> None:
     """Load a dump into the store.
 
-    The store must be empty, and the dump is loaded completely or not at all. With --format deno, FILE may also be the
-    SQLite file of a Deno program. --into-used loads into a store that holds
+    The store must be empty, and the dump is loaded completely or not at all. With --tenant, the tenant must exist and
+    be empty. With --format deno, FILE may also be the SQLite file of a Deno program. --into-used loads into a store that holds
     data: it examines every line before the first write, and then writes records with their index entries, in batches.
     It needs the model classes for records. Exit code 1: keys exist already, or records were left out.
     """
@@ -109,12 +109,12 @@ def load(
     with _opened(file) as opened, _examined(opened, formats) as source:
         if into_used:
             result = _loaded_into_used(line, source, models or (), on_conflict or "error", format)
-        elif restart:
+        elif restart and line.tenant is None:
             with open_unfinished(line.database, readonly=line.readonly, codec=codec) as kv:
                 result = _loaded(line, kv, file, source, format, restart=True)
         else:
             with line.open(writes=True, creates=True, codec=codec) as store:
-                result = _loaded(line, store.kv, file, source, format, restart=False)
+                result = _loaded(line, store.kv, file, source, format, restart=restart)
     _report(line, result)
 
 
