@@ -97,9 +97,9 @@ def load(
     """Load a dump into the store.
 
     The store must be empty, and the dump is loaded completely or not at all. With --tenant, the tenant must exist and
-    be empty. With --format deno, FILE may also be the SQLite file of a Deno program. --into-used loads into a store that holds
-    data: it examines every line before the first write, and then writes records with their index entries, in batches.
-    It needs the model classes for records. Exit code 1: keys exist already, or records were left out.
+    be empty. With --format deno, FILE may also be the SQLite file of a Deno program. --into-used loads into a store
+    that holds data: it examines every line before the first write, and then writes records with their index entries,
+    in batches. It needs the model classes for records. Exit code 1: keys exist already, or records were left out.
     """
     if not into_used and (models or on_conflict):
         raise CommandError("MODEL and --on-conflict need --into-used")
