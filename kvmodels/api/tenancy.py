@@ -9,7 +9,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from kvmodels.api import core as database_core
 from kvmodels.catalog.keyspace import ANNOUNCED, HEADER_KEY, QUEUE, tenant_prefix, tenant_row_key
@@ -25,6 +26,11 @@ from kvmodels.flows.effects import Flow
 from kvmodels.runtime import sync
 
 V = TypeVar("V")
+
+_lives: Final[WeakKeyDictionary[tenants.TenantLife, Engine]] = WeakKeyDictionary()
+"""The lives of all handles of this process, with the engines of their stores."""
+
+_lives_lock: Final = threading.Lock()
 
 
 def require_cache(size: object) -> int:
@@ -69,7 +75,14 @@ def tenant_engine(
     """
     declared, name = core.of_tenants(), life.name
     announcements = Announcements(QUEUE, ANNOUNCED, encode_key((name,)), *core.form.codec.encode(True))
-    place = PartPlace(tenant_prefix(name), HEADER_KEY, tenant_row_key(name), life.admit, announcements=announcements)
+    place = PartPlace(
+        tenant_prefix(name),
+        HEADER_KEY,
+        tenant_row_key(name),
+        life.admit,
+        lambda: life.ended,
+        announcements=announcements,
+    )
     if life.creates:
 
         def creation() -> Flow[bool]:
@@ -83,7 +96,18 @@ def tenant_engine(
             acreate=lambda: arun(engine, creation()),
         )
     part = PartEngine(engine, place)
+    life.close = part.gate.close
+    with _lives_lock:
+        _lives[life] = engine
     return part, declared.of_part(part, core.context, name)
+
+
+def end_lives(engine: Engine, name: str, life: str) -> None:
+    """End the use of all handles of this process that have seen a life of a tenant, of any database of the store."""
+    with _lives_lock:
+        handles = [(one, of) for one, of in _lives.items() if one.name == name and of.url == engine.url]
+    for one, of in handles:
+        one.end(life, unread=of is engine)
 
 
 class TenantHandles(Generic[V]):

@@ -97,18 +97,31 @@ class TenantLife:
 
     Attributes:
         creates: whether the first write creates the tenant.
-        ended: whether the life that this handle has seen is over.
+        ended: whether the life that this handle has seen is over; then every use is refused.
+        close: called when it has ended; the engine of the handle then asks ``admit`` before each call.
     """
 
     def __init__(self, name: str, codec: ValueCodec, *, creates: bool) -> None:
         self.name = name
         self.ended = False
+        self.close: Callable[[], object] = lambda: None
         self._codec = codec
         self.creates = creates
         self._id: str | None = None
 
+    def end(self, life: str, *, unread: bool) -> None:
+        """End the use of the handle if it has seen a life that was removed; ``unread``: or if it has seen none yet."""
+        if self._id == life or (unread and self._id is None):
+            self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        self.close()
+
     def admit(self, row: Row | None) -> bool:
         """Return whether the tenant exists, by its row. Raises TenantNotFoundError or TenantRemovedError."""
+        if self.ended:
+            raise TenantRemovedError("the tenant was removed", tenant=self.name)
         if row is None and self._id is None:
             if self.creates:
                 return False
@@ -122,7 +135,7 @@ class TenantLife:
                 "complete, and db.remove_tenant(name) removes one that is not.",
             )
         if state != ACTIVE or life != (self._id or life):
-            self.ended = True
+            self._end()
             raise TenantRemovedError("the tenant was removed", tenant=self.name)
         self._id = life
         return True
@@ -219,8 +232,13 @@ def _opened(context: Context, name: str, row: Row) -> Flow[bool | None]:
     return False if isinstance((yield from commit(AtomicWrite(checks, (Set(row.key, *active),)))), Committed) else None
 
 
-def remove_tenant(context: Context, name: str, pace: Pace = UNPACED) -> Flow[bool]:
-    """Remove a tenant with all its keys; return False if there is none. A removal that was interrupted is resumed."""
+def remove_tenant(
+    context: Context, name: str, pace: Pace = UNPACED, marked: Callable[[str], object] = lambda _: None
+) -> Flow[bool]:
+    """Remove a tenant with all its keys; return False if there is none. A removal that was interrupted is resumed.
+
+    ``marked`` is called with the id of the life once the tenant is marked, before any key is removed.
+    """
     row_key, header_key = tenant_row_key(name), tenant_prefix(name) + HEADER_KEY
     first: str | None = None
 
@@ -237,8 +255,8 @@ def remove_tenant(context: Context, name: str, pace: Pace = UNPACED) -> Flow[boo
         if state == LOADED:
             yield from reload_header(context)  # raises while a dump is loaded into the store
         if state != REMOVING:
-            marked = yield from _mark(context, row, headers, life)
-            return (yield from attempt()) if marked else None
+            return (yield from attempt()) if (yield from _mark(context, row, headers, life)) else None
+        marked(life)
         if not (yield from _emptied(context, name, Check(row_key, row.versionstamp, physical=True), pace)):
             return None
         check = Check(row_key, row.versionstamp, physical=True)

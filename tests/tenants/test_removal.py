@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kvmodels import AsyncDatabase, Database, KvModelsError, RetryPolicy, TenantNotFoundError, TenantRemovedError
+from kvmodels.api import tenancy
 from kvmodels.api.core import DatabaseCore
 from kvmodels.catalog.keyspace import ANNOUNCED, tenant_prefix, tenant_row_key, token_key
 from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, ReadRange, ReadResult, Set, after_prefix
@@ -79,10 +80,19 @@ def filled(engine: Engine) -> tuple[Database, Database]:
     return store, acme
 
 
+@pytest.fixture(autouse=True)
+def of_other_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have handles know as little of a removal as those of another process do."""
+    if "kept" not in request.node.name:
+        monkeypatch.setattr(tenancy, "end_lives", lambda *_: None)
+
+
 def scene(name: str, writer: Callable[[Database], Any]) -> None:
     """Write beside each commit of a removal, with a handle that is in use and one that is not, then in a later life."""
     engine = Beside(MemoryEngine())
     store, acme = filled(engine)
+    unaware = opened(engine).tenant("acme")
+    assert unaware[User].count() == 1
     passed: list[str] = []
 
     def write_beside() -> None:
@@ -105,9 +115,10 @@ def scene(name: str, writer: Callable[[Database], Any]) -> None:
     assert rows(engine) == []
     store.create_tenant("acme")
     before = rows(engine)
-    with suppress(KvModelsError):
-        writer(acme)
-        raise AssertionError("a handle of the earlier life has written in the later one")
+    for handle in (acme, unaware):
+        with suppress(KvModelsError):
+            writer(handle)
+            raise AssertionError("a handle of the earlier life has written in the later one")
     assert rows(engine) == before
     assert store.tenant("acme")[User].count() == 0
 
@@ -253,3 +264,77 @@ async def _asynchronous_scene(url: str) -> None:
 @pytest.mark.parametrize("engine", ["memory", "sqlite"])
 async def test_a_tenant_is_created_by_its_first_write_and_removed_in_an_event_loop(tmp_path, engine):
     await _asynchronous_scene("memory://" if engine == "memory" else str(tmp_path / "store.db"))
+
+
+READS: dict[str, Callable[[Any], Any]] = {
+    "get": lambda acme: acme[User].get(1),
+    "get_or_none of an unknown key": lambda acme: acme[User].get_or_none(99),
+    "a unique value": lambda acme: acme[User].get_or_none(email="2"),
+    "a list": lambda acme: acme[User].allow_scan().to_list(),
+    "an index": lambda acme: acme[User].filter(color="red").to_list(),
+    "count": lambda acme: acme[User].count(),
+    "several keys": lambda acme: acme[User].filter(id__in=[1, 2]).to_list(),
+    "a raw key": lambda acme: acme.kv.get(("raw",)),
+    "several raw keys": lambda acme: acme.kv.get_many([("raw",), ("other",)]),
+    "raw keys": lambda acme: acme.kv.count(("raw",)),
+    "check": lambda acme: acme.check(),
+}
+
+
+def live_again(store: Database) -> None:
+    """Remove the tenant and create it again, with the keys that ``READS`` ask for."""
+    assert store.remove_tenant("acme")
+    store.create_tenant("acme")
+    again = store.tenant("acme")
+    again[User].create(id=1, email="2", color="red")
+    again.kv.set(("raw",), "of the later life")
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
+async def test_no_handle_that_a_process_has_kept_reads_what_a_later_life_has(tmp_path, engine):
+    url = {"memory": "memory://kept", "sqlite": f"{tmp_path}/a.db", "lmdb": f"lmdb:///{tmp_path}/a.lmdb"}[engine]
+    with Database(url, tenant_models=TENANT_MODELS, tenant_cache=1) as store:
+        evicted, creating = store.tenant("acme", create=True), store.tenant("acme", create=True)
+        evicted[User].create(id=1, email="1", color="red")
+        kept, unread = store.tenant("acme"), store.tenant("acme")
+        async with AsyncDatabase(url, tenant_models=TENANT_MODELS) as tasks:
+            with Database(url, tenant_models=TENANT_MODELS) as other:
+                others, of_tasks = other.tenant("acme"), tasks.tenant("acme")
+                for handle in (evicted, kept, others):
+                    assert handle[User].get(1).email == "1"
+                    assert handle.kv.get(("raw",)).value is None
+                assert (await of_tasks[User].get(1)).email == "1"
+                live_again(store)
+                for name, read in READS.items():
+                    for handle in (evicted, creating, kept, unread, others):
+                        with pytest.raises(TenantRemovedError):
+                            read(handle)
+                            raise AssertionError(name)
+                    with pytest.raises(TenantRemovedError):
+                        await read(of_tasks)
+                        raise AssertionError(name)
+                assert store.tenant("acme")[User].get(1).email == "2"
+                assert other.tenant("acme")[User].get(1).email == "2"
+                assert (await tasks.tenant("acme")[User].get(1)).email == "2"
+
+
+@pytest.mark.parametrize("first", ["a write", "a query through an index", "a transaction"])
+def test_a_handle_of_another_process_is_refused_entirely_once_it_has_noticed(first: str):
+    engine = MemoryEngine()
+    store = opened(engine)
+    acme = opened(engine).tenant("acme", create=True)
+    acme[User].create(id=1, email="1", color="red")
+    assert acme[User].filter(color="red").count() == 1
+    live_again(store)
+    assert acme[User].get(1).email == "2", "the page says that a get of a kept handle may see the later life"
+    calls: dict[str, Callable[[], object]] = {
+        "a write": lambda: acme.kv.set(("raw",), 1),
+        "a query through an index": lambda: acme[User].filter(color="red").to_list(),
+        "a transaction": lambda: acme.transactional(0)(lambda tx: tx[User].get(1))(),
+    }
+    with pytest.raises(TenantRemovedError):
+        calls[first]()
+    for name, read in READS.items():
+        with pytest.raises(TenantRemovedError):
+            read(acme)
+            raise AssertionError(name)

@@ -577,8 +577,9 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
     ) -> bool:
         """Remove a tenant with all its keys: records, indexes, messages, locks and other keys.
 
-        The first commit marks the tenant. From then on every write in it raises TenantRemovedError. Then its keys are
-        removed in batches, and last its row. An interrupted call can be repeated.
+        The first commit marks the tenant. From then on every write in it raises TenantRemovedError, and so does every
+        read by a database of the tenant that this process has already. Then its keys are removed in batches, and last
+        its row. An interrupted call can be repeated.
 
         Args:
             name: the tenant.
@@ -604,8 +605,12 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
             (True, False, ())
         """
         self._require_store("remove_tenant")
-        speed = pace.Pace(progress, throttle)
-        removing = tenant_flows.remove_tenant(self._core.context, tenant_flows.require_name(name), speed)
+        speed, engine = pace.Pace(progress, throttle), self._engine
+
+        def ended(life: str) -> None:
+            tenancy.end_lives(engine, name, life)
+
+        removing = tenant_flows.remove_tenant(self._core.context, tenant_flows.require_name(name), speed, ended)
         removed = await self._run("remove_tenant", removing)
         self._handles.forget(name)
         return removed

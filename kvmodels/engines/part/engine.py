@@ -15,6 +15,7 @@ from kvmodels._support.part_turns import PartTurns
 from kvmodels.core.operations import (
     AtomicWrite,
     Changes,
+    Check,
     Committed,
     Conflict,
     Counted,
@@ -131,12 +132,10 @@ class PartEngine:
     def commit(self, write: AtomicWrite) -> Committed | Conflict:
         """Apply an operation in the part, if the part exists in the same moment."""
         gate, keys = self.gate, self.keys
-        while gate.check is None and not self._enter():
-            assert gate.place.create is not None  # ``admit`` raises without it
-            gate.place.create()
         while True:
+            check = gate.check or self._entered()
             checks_header = gate.checks_header(write)
-            more = () if checks_header or gate.check is None else (gate.check,)
+            more = () if checks_header else (check,)
             try:
                 outcome = self.inner.commit(keys.write(write, *more))
             except InvalidValueError as error:
@@ -152,7 +151,8 @@ class PartEngine:
         """Put an operation into the queue of the store; None before the row was read, or for a general removal."""
         submit, gate, keys = self.inner.capabilities.writes.submit, self.gate, self.keys
         assert submit is not None  # see ``_wrapped``
-        if gate.check is None:
+        check = gate.check
+        if check is None:
             return None  # it has to be read, and the part may have to be created
         if isinstance(write, Removal):
             queued = QueuedPartCommit(write, waiter, keys, None)
@@ -164,7 +164,7 @@ class PartEngine:
             # The row changes when the part ends, and then reading it raises; so nothing is committed twice here.
             return self._own(write, conflict) or self.commit(write)
 
-        return QueuedPartCommit(write, waiter, keys, own).queue(submit, keys.write(write, gate.check))
+        return QueuedPartCommit(write, waiter, keys, own).queue(submit, keys.write(write, check))
 
     def remove(self, removal: Removal) -> Committed | Conflict:
         """Remove a record in the part; the removal checks the header."""
@@ -222,6 +222,15 @@ class PartEngine:
         native = self.inner.capabilities.server.native
         assert native is not None  # see ``_wrapped``
         return PartAsyncEngine(native(), self.keys, self.gate, self.inner.limits)
+
+    def _entered(self) -> Check:
+        """Return the check of the row of the part, which is created if it does not exist."""
+        gate = self.gate
+        while (check := gate.check) is None:
+            if not self._enter():
+                assert gate.place.create is not None  # ``admit`` raises without it
+                gate.place.create()
+        return check
 
     def _enter(self) -> bool:
         """Read the row, and return whether the part exists. Raises what ``PartPlace.admit`` raises."""

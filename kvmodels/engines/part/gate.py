@@ -27,6 +27,7 @@ class PartPlace:
         row_key: the stored key of the row.
         admit: takes the row, or None if there is none. It raises if the part must not be used, and returns whether it
             exists.
+        ended: returns whether the part has ended, as far as this process knows; then ``admit`` raises.
         header: the row of the header, as the part sees it, that ``create`` would write; its versionstamp is that of no
             row. Reads of a part that does not exist see it. None like ``create``.
         create: writes the row and the header of a part that does not exist. None if ``admit`` raises for such a part.
@@ -38,6 +39,7 @@ class PartPlace:
     header_key: bytes
     row_key: bytes
     admit: Callable[[Row | None], bool]
+    ended: Callable[[], bool] = lambda: False
     header: Row | None = None
     create: Callable[[], object] | None = None
     acreate: Callable[[], Awaitable[object]] | None = None
@@ -64,7 +66,14 @@ class Gate:
         if row is not None and (self.check is None or self.check.versionstamp != row.versionstamp):
             # Physical, like checks of the header, because SQLite need not judge such a check again: it has no deadline.
             self.check = Check(self.place.row_key, row.versionstamp, physical=True)
+        if self.place.ended():  # in another thread, after the row was admitted
+            self.close()
+            self.place.admit(row)
         return True
+
+    def close(self) -> None:
+        """Have every further call read the row first, which is refused after the end of the part."""
+        self.check = None
 
     def header_seen(self, found: ReadResult, keys: PartKeys) -> ReadResult:
         """Return the answer to a read of the header and the row, as the part sees it."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from kvmodels.core.operations import (
     AtomicWrite,
     Changes,
+    Check,
     Committed,
     Conflict,
     Counted,
@@ -74,12 +75,10 @@ class PartAsyncEngine:
     async def commit(self, write: AtomicWrite) -> Committed | Conflict:
         """Apply an operation in the part, if the part exists in the same moment."""
         gate, keys = self._gate, self._keys
-        while gate.check is None and not await self._enter():
-            assert gate.place.acreate is not None  # ``admit`` raises without it
-            await gate.place.acreate()
         while True:
+            check = gate.check or await self._entered()
             checks_header = gate.checks_header(write)
-            more = () if checks_header or gate.check is None else (gate.check,)
+            more = () if checks_header else (check,)
             try:
                 outcome = await self._inner.commit(keys.write(write, *more))
             except InvalidValueError as error:
@@ -111,6 +110,15 @@ class PartAsyncEngine:
 
     async def aclose(self) -> None:
         """Leave the store open."""
+
+    async def _entered(self) -> Check:
+        """Return the check of the row of the part, which is created if it does not exist."""
+        gate = self._gate
+        while (check := gate.check) is None:
+            if not await self._enter():
+                assert gate.place.acreate is not None  # ``admit`` raises without it
+                await gate.place.acreate()
+        return check
 
     async def _enter(self) -> bool:
         found = await self._inner.read((self._gate.range,))
