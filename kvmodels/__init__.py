@@ -57,6 +57,7 @@ _NAMES_OF = {
     "flows.feeds.sink": "ChangeBatch FollowedChange Sink",
     "flows.kv.record_watch": "ChangedRecord",
     "flows.retry_policy": "RetryPolicy",
+    "flows.scans": "ScanWarning",
     "flows.tenant_schemas": "TenantFailure TenantGroup TenantProgress TenantsPlan TenantsReport",
     "flows.tenants": "TenantStatus",
     "flows.transfer.load": "LoadResult",

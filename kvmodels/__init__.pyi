@@ -120,6 +120,7 @@ from kvmodels.flows.history.versions import Revision as Revision
 from kvmodels.flows.history.versions import RevisionEnd as RevisionEnd
 from kvmodels.flows.kv.record_watch import ChangedRecord as ChangedRecord
 from kvmodels.flows.retry_policy import RetryPolicy as RetryPolicy
+from kvmodels.flows.scans import ScanWarning as ScanWarning
 from kvmodels.flows.tenant_schemas import TenantFailure as TenantFailure
 from kvmodels.flows.tenant_schemas import TenantGroup as TenantGroup
 from kvmodels.flows.tenant_schemas import TenantProgress as TenantProgress
@@ -345,6 +346,7 @@ __all__ = [
     "Revision",
     "RevisionEnd",
     "RowStats",
+    "ScanWarning",
     "SchemaChangeRefusedError",
     "SchemaError",
     "SchemaMismatchError",

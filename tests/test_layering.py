@@ -61,7 +61,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("planning",),
     ),
     "flows": (
-        ("arguments", "context", "effects", "retry_policy", "settling", "signals"),
+        ("arguments", "context", "effects", "retry_policy", "scans", "settling", "signals"),
         ("hydration",),
         ("references",),
         ("evolution", "execution"),

@@ -160,6 +160,7 @@ PUBLIC = [
     "RevisionEnd",
     "RowStats",
     "SET_NULL",
+    "ScanWarning",
     "SchemaChangeRefusedError",
     "SchemaError",
     "SchemaMismatchError",

@@ -39,6 +39,15 @@ def calling_frame() -> FrameType:
     return frame
 
 
+def level_of_caller() -> int:
+    """Return the ``stacklevel`` of a warning about the code outside of the package that called it."""
+    level, frame = 1, currentframe()
+    frame = None if frame is None else frame.f_back  # the function that warns
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "kvmodels":
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def is_running(frame: FrameType) -> bool:
     """Return whether a frame is on the call stack, frames of coroutines that await this code included.
 

@@ -42,6 +42,7 @@ from kvmodels.flows.evolution import violations as listing
 from kvmodels.flows.evolution.throttle import SAMPLE, UNPACED, Pace
 from kvmodels.flows.kv.formats import DumpFormat, Progress, require_dump_options
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
+from kvmodels.flows.scans import ScanPolicy, Scans
 from kvmodels.flows.signals import Signals, TenantSignals
 from kvmodels.flows.transfer import dump as record_dump
 from kvmodels.flows.transfer import dumped_lines
@@ -98,6 +99,7 @@ class DatabaseCore:
         readonly: bool = False,
         must_be_current: bool = False,
         codec: str = "msgpack",
+        scans: Scans = "refuse",
         new_token: Callable[[], str] = lambda: uuid4().hex,
         monotonic: Callable[[], float] = time.monotonic,
         uniform: Callable[[], float] = random.random,
@@ -128,6 +130,7 @@ class DatabaseCore:
         refuse_references_across(self.schemas, tenant_models)
         self.schemas = resolved_targets(self.schemas)
         self.signals = Signals()
+        self.scans = ScanPolicy(scans)
         self.reserved = ReservedParts(self.schemas)
         self.form = store_format(codec, self.reserved)
         self._retry = retry
@@ -152,6 +155,7 @@ class DatabaseCore:
         )
         refuse_references_across(declared.schemas, self.models)
         declared.signals = self.signals
+        declared.scans = self.scans
         declared._store = self
         return declared
 
@@ -197,6 +201,7 @@ class DatabaseCore:
             "schemas": self.schemas,
             "layouts": {name: record_layout(schema) for name, schema in self.schemas.items()},
             "signals": self.signals,
+            "scans": self.scans,
         }
 
     def _reserve(self, header: Header) -> None:

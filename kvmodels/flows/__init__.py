@@ -8,4 +8,6 @@ from __future__ import annotations
 
 from kvmodels._support.lazy_modules import deferred_modules
 
-__getattr__ = deferred_modules(__name__, "arguments", "context", "effects", "signals", "tenant_schemas", "tenants")
+__getattr__ = deferred_modules(
+    __name__, "arguments", "context", "effects", "scans", "signals", "tenant_schemas", "tenants"
+)

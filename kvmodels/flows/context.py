@@ -24,6 +24,7 @@ from kvmodels.core.operations import Guard, ReadRange, Row
 from kvmodels.errors import IndexNotReadyError, SchemaMismatchError
 from kvmodels.flows.effects import Flow, read_all, read_row, sleep
 from kvmodels.flows.retry_policy import RetryPolicy
+from kvmodels.flows.scans import ScanPolicy
 from kvmodels.flows.signals import Signals, TenantSignals
 from kvmodels.limits import Limits, Traits
 from kvmodels.schema.definition.definition import ModelSchema
@@ -105,6 +106,7 @@ class Context:
         release_writes: ends a reservation of writes, without blocking an event loop; None if the engine does not answer
             ``ReserveWrites``.
         key_pools: reserved primary keys by collection, shared with the transactions of the handle.
+        scans: the treatment of queries that no index serves, shared with the transactions and tenants of the handle.
     """
 
     codec: ValueCodec
@@ -123,6 +125,7 @@ class Context:
     turns: Turns = field(default_factory=Turns)
     release_writes: Callable[[], object] | None = None
     key_pools: dict[str, KeyPool] = field(default_factory=dict[str, KeyPool])
+    scans: ScanPolicy = field(default_factory=ScanPolicy)
 
     def noticed(self, header: Header) -> None:
         """Use a header that was just read; a context of a whole store does nothing with it."""

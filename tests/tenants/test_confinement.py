@@ -159,6 +159,11 @@ def confined(db: Database) -> Any:
     return space.get("key"), space.list_keys(), space.delete_all()
 
 
+def allowed(db: Database) -> Any:
+    with db.allow_scans():
+        return db[User].filter(name="x").order_by("score").to_list()
+
+
 def bulk(db: Database, **options: Any) -> Any:
     users = [User(id=at, email=f"bulk {at}", color="blue") for at in range(50, 55)]
     return db[User].bulk_create(users, on_conflict="ignore", **options)
@@ -166,6 +171,7 @@ def bulk(db: Database, **options: Any) -> Any:
 
 OF_DATABASE: dict[str, Callable[[Database], Any]] = {
     "acting": lambda db: db.acting("ada"),
+    "allow_scans": allowed,
     "add_observer": lambda db: db.add_observer(print),
     "apply": lambda db: db.apply(),
     "build_index": lambda db: db.build_index(User, "color"),

@@ -38,6 +38,7 @@ from kvmodels.errors import TenantNotFoundError, TenantRemovedError
 from kvmodels.flows import arguments
 from kvmodels.flows import context as contexts
 from kvmodels.flows import effects as requests
+from kvmodels.flows import scans as scanning
 from kvmodels.flows import signals as signalling
 from kvmodels.flows import tenants as tenant_flows
 from kvmodels.flows.bulk import options_and_results as bulk_options
@@ -153,6 +154,9 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
         tenant_models: the model classes of tenants, whose records are in a part of the store for each tenant; see
             ``tenant``.
         tenant_cache: the number of tenants whose handles are kept.
+        scans: the treatment of queries that no index serves: ``"refuse"``: they raise NoUsableIndexError. ``"warn"``:
+            they read the whole collection, or sort in memory, with a ``ScanWarning`` that has the line to add.
+            ``"allow"``: they do so silently. See ``allow_scans``.
         engine_options: options of the engine, such as ``busy_timeout`` (seconds) of SQLite.
 
     Raises:
@@ -188,6 +192,7 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
         observer: operations.Observer | None = None,
         tenant_models: Iterable[type[KvModel]] = (),
         tenant_cache: int = 1_000,
+        scans: scanning.Scans = "refuse",
         **engine_options: Any,
     ) -> None:
         codec = kv_opening.codec_for(codec, url)
@@ -198,6 +203,7 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
             readonly=readonly,
             must_be_current=require_current,
             codec=codec,
+            scans=scans,
         )
         stored: dict[str, Any] = {
             "limits": limits,
@@ -207,6 +213,7 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
             **engine_options,
         }
         declared = {"codec": codec, "retry": retry, "require_current": require_current, "observer": observer}
+        declared["scans"] = scans
         tenant_options = {"tenant_models": core.tenant_models, "tenant_cache": tenancy.require_cache(tenant_cache)}
         settings = DatabaseSettings(core.models, url, stored | declared | tenant_options)
         opening = kv_opening.Opening.of_url(url, **stored)
@@ -388,6 +395,29 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
         """
         self._require_store("metrics")
         return self._core.metrics(self._opening.reporters)
+
+    def allow_scans(self) -> AbstractContextManager[None]:
+        """Allow the queries of a block that no index serves, as if each had called ``allow_scan()``.
+
+        For notebooks, shells and scripts. It holds for the code that the block calls or awaits, for transactions and
+        for the databases of tenants of this handle. A query that must sort, or hold distinct values or groups, holds at
+        most 10,000 of them, unless it calls ``sort_in_memory(limit)``.
+
+        Returns:
+            The block. Cost: none; queries that an index serves are planned as always.
+
+        Examples:
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Guest(KvModel, collection="guests"):
+            ...     id: PrimaryKey[int]
+            ...     age: int
+            >>> async with AsyncDatabase("memory://", models=[Guest]) as db:
+            ...     _ = await db[Guest].bulk_create([Guest(id=1, age=70), Guest(id=2, age=7)])
+            ...     with db.allow_scans():
+            ...         [guest.id for guest in await db[Guest].filter(age__gt=5).order_by("age").to_list()]
+            [2, 1]
+        """
+        return self._core.scans.allowing()
 
     def transaction(self) -> transactions.AsyncTransactionBlock:
         """Begin a transaction: all reads and writes of its block are committed together at its end, or not at all.

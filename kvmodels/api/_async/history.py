@@ -246,7 +246,7 @@ class AsyncPastQuery(Generic[M]):
 
     async def __aiter__(self) -> AsyncIterator[M]:
         state, runner = self._state, self._runner
-        past.require_scan(runner.schema, allowed=state.allowed)
+        past.require_scan(runner.context, runner.schema, allowed=state.allowed)
         after: bytes | None = None
         while True:
             found: tuple[list[M], bytes | None] = await runner.run(

@@ -240,7 +240,7 @@ class PastQuery(Generic[M]):
 
     def __iter__(self) -> Iterator[M]:
         state, runner = self._state, self._runner
-        past.require_scan(runner.schema, allowed=state.allowed)
+        past.require_scan(runner.context, runner.schema, allowed=state.allowed)
         after: bytes | None = None
         while True:
             found: tuple[list[M], bytes | None] = runner.run(

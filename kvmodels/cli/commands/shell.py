@@ -16,9 +16,9 @@ from kvmodels.cli.command_line import CommandLine
 def shell(line: CommandLine) -> None:
     """Start Python with db, kv and the models.
 
-    IPython is used if it is installed.
+    IPython is used if it is installed. Queries that no index serves are allowed.
     """
-    with line.open(writes=not line.readonly) as store:
+    with line.open(writes=not line.readonly) as store, store.db.allow_scans():
         names: dict[str, Any] = {"db": store.db, "kv": store.kv, "models": store.models}
         names |= {model.__name__: model for model in store.models.values()}
         banner = f"kvmodels shell: {', '.join(names)}"

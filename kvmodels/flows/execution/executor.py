@@ -50,6 +50,7 @@ from kvmodels.flows.execution.fast_reads import (
     read_scan,
 )
 from kvmodels.flows.execution.join import MatchedRecord, ResultBatch, ScanSession
+from kvmodels.flows.execution.permission import REFUSED, permitted, planned_again
 from kvmodels.flows.execution.ranges import (
     REMOTE_WIDTH,
     START,
@@ -80,7 +81,11 @@ Wanted = Literal["rows", "hits", "objects"]
 
 def plan_of(context: Context, query: Query) -> Flow[QueryPlan]:
     """Plan a query under the present header; raises what ``plan_query`` raises. Cost: usually no read."""
-    return (yield from planned(context, query.schema, lambda live: plan_query(query, live)))[1]
+    try:
+        return (yield from planned(context, query.schema, lambda live: plan_query(query, live)))[1]
+    except REFUSED as error:
+        again = permitted(query)
+        return (yield from planned_again(context, error, query.schema, lambda live: plan_query(again, live)))[1]
 
 
 def beginning(plan: QueryPlan) -> QueryPosition:
@@ -103,12 +108,13 @@ def resume(context: Context, query: Query, cursor: str) -> Flow[tuple[QueryPlan,
     Raises InvalidCursorError, IndexChangedError: see ``kvmodels.query.planning.cursor.resumed``.
     """
     _, live = yield from live_collection(context, query.schema)
+    allowed = None if context.scans.current == "refuse" else permitted(query)
     try:
-        plan, mark = resumed(query, live, cursor)
+        plan, mark = resumed(query, live, cursor, allowed)
     except IndexChangedError:
         view = yield from reload_header(context)  # another process may have built it since
         live = view.live[query.schema.collection]
-        plan, mark = resumed(query, live, cursor)
+        plan, mark = resumed(query, live, cursor, allowed)
     return plan, live, mark
 
 
@@ -192,7 +198,7 @@ def read_batch(
     while True:  # again only when another process changed the schema in between
         view, live = yield from live_collection(context, query.schema)
         if position.fresh and not is_same_index(live, position.plan):
-            return ResultBatch([], (), 0, beginning(plan_query(query, live)), more=False)
+            return ResultBatch([], (), 0, beginning((yield from plan_of(context, query))), more=False)
         require_same_index(live, position.plan)
         limits = context.limits
         guarded = bool(position.plan.indexes)

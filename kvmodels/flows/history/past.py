@@ -113,14 +113,17 @@ def past_conditions(
     return where
 
 
-def require_scan(schema: ModelSchema, *, allowed: bool) -> None:
-    """Refuse a query of the past without ``allow_scan()``. Raises NoUsableIndexError."""
+def require_scan(context: Context, schema: ModelSchema, *, allowed: bool) -> None:
+    """Refuse a query of the past without ``allow_scan()``, unless the policy allows it. Raises NoUsableIndexError."""
     if not allowed:
-        raise NoUsableIndexError(
+        error = NoUsableIndexError(
             "no index knows the state of the past",
             model=schema.name,
             hint="Call .allow_scan() to read all records and all old versions of the collection.",
         )
+        if context.scans.current == "refuse":
+            raise error
+        context.scans.warn(error)
 
 
 @under_present_history

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -22,6 +23,7 @@ from kvmodels.errors import IndexChangedError, NoUsableIndexError, OperationTooL
 from kvmodels.flows.context import Context, HeaderView, live_collection, planned, reload_header
 from kvmodels.flows.effects import Flow, ranges_at_once, read, rows_at_once, steps_of
 from kvmodels.flows.execution.executor import MAX_BATCH
+from kvmodels.flows.execution.permission import REFUSED, permitted, planned_again
 from kvmodels.flows.reading import scan
 from kvmodels.flows.reading.scan import DistinctScan, ResultScan, collected, fetch
 from kvmodels.flows.reading.semi_join import resolved
@@ -102,7 +104,11 @@ def planned_aggregate(
 ) -> Flow[tuple[HeaderView, AggregatePlan]]:
     """Return the plan of an aggregate, and the header; raises like ``plan_aggregate``."""
     wanted = yield from resolved(context, query)
-    return (yield from planned(context, query.schema, lambda live: plan_aggregate(wanted, live, measures)))
+    try:
+        return (yield from planned(context, query.schema, lambda live: plan_aggregate(wanted, live, measures)))
+    except REFUSED as error:
+        plan = partial(plan_aggregate, permitted(wanted), measures=measures)
+        return (yield from planned_again(context, error, query.schema, plan))
 
 
 def _totals(context: Context, view: HeaderView, plan: AggregatePlan) -> Flow[Results]:
@@ -317,7 +323,11 @@ def planned_groups(context: Context, grouping: Grouping) -> Flow[tuple[HeaderVie
     """Return the plan of a grouped query, and the header; raises like ``plan_groups``."""
     query = yield from resolved(context, grouping.query)
     wanted = replace(grouping, query=query)
-    return (yield from planned(context, query.schema, lambda live: plan_groups(wanted, live)))
+    try:
+        return (yield from planned(context, query.schema, lambda live: plan_groups(wanted, live)))
+    except REFUSED as error:
+        again = replace(grouping, query=permitted(query))
+        return (yield from planned_again(context, error, query.schema, lambda live: plan_groups(again, live)))
 
 
 # --- counters ---------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from kvmodels._support.naming import short_repr
@@ -26,6 +27,7 @@ from kvmodels.flows.context import Context, HeaderView, live_collection, planned
 from kvmodels.flows.effects import Flow, read_all, steps_of
 from kvmodels.flows.execution.executor import MAX_BATCH
 from kvmodels.flows.execution.join import MatchedRecord, ResultBatch, ScanSession, result_of
+from kvmodels.flows.execution.permission import permitted, planned_again
 from kvmodels.flows.execution.ranges import START, Candidate, Choice, Piece, ScanPosition, Walk
 from kvmodels.flows.execution.targets import declared, with_satisfied_targets
 from kvmodels.flows.reading import scan
@@ -240,14 +242,17 @@ def _of_queries(context: Context, queries: Sequence[Query], field: str, limit: i
 
 def referrer_plans(context: Context, queries: Sequence[Query], field: str) -> Flow[tuple[HeaderView, list[QueryPlan]]]:
     """Return the plan of each query. Raises NoUsableIndexError for an order that no index has."""
-
-    def plan(live: LiveCollection) -> list[QueryPlan]:
-        return [plan_query(query, live) for query in queries]
-
+    schema = queries[0].schema
     try:
-        return (yield from planned(context, queries[0].schema, plan))
+        return (yield from planned(context, schema, partial(_plans, queries)))
     except NoUsableIndexError as error:
-        raise _refusal(error, queries[0], field) from error
+        refused = _refusal(error, queries[0], field)
+        plan = partial(_plans, [permitted(query) for query in queries])
+        return (yield from planned_again(context, refused, schema, plan))
+
+
+def _plans(queries: Sequence[Query], live: LiveCollection) -> list[QueryPlan]:
+    return [plan_query(query, live) for query in queries]
 
 
 def _refusal(error: NoUsableIndexError, query: Query, field: str) -> NoUsableIndexError:

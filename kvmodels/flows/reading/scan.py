@@ -47,6 +47,7 @@ from kvmodels.flows.execution.executor import (
 )
 from kvmodels.flows.execution.fast_reads import RangeRows
 from kvmodels.flows.execution.join import MatchedRecord, ResultBatch, result_of
+from kvmodels.flows.execution.permission import REFUSED, permitted, planned_again
 from kvmodels.flows.execution.ranges import Candidate, QueryPosition, Walk, bound_at, further
 from kvmodels.flows.reading.returned import ReturnedRecords
 from kvmodels.query.planning import distinct as planning
@@ -420,7 +421,11 @@ Values = dict[str, Any]
 
 def distinct_plan_of(context: Context, query: Query) -> Flow[planning.DistinctPlan]:
     """Return the plan of the distinct values under the present header; raises like ``plan_distinct``."""
-    return (yield from planned(context, query.schema, lambda live: planning.plan_distinct(query, live)))[1]
+    try:
+        return (yield from planned(context, query.schema, lambda live: planning.plan_distinct(query, live)))[1]
+    except REFUSED as error:
+        plan = partial(planning.plan_distinct, permitted(query))
+        return (yield from planned_again(context, error, query.schema, plan))[1]
 
 
 class DistinctScan:

@@ -22,12 +22,13 @@ from typing import Any, Final, TypeVar
 
 from kvmodels._support.naming import short_repr
 from kvmodels.errors import IndexNotReadyError, InvalidArgumentError, NoUsableIndexError, OperationTooLargeError
-from kvmodels.flows.context import Context
+from kvmodels.flows.context import Context, planned
 from kvmodels.flows.effects import AnyFlow, Flow, steps_of
 from kvmodels.flows.execution.executor import plan_of
 from kvmodels.flows.reading.rarest import narrowed
 from kvmodels.flows.reading.scan import DistinctScan, collected, distinct_plan_of, fetch
 from kvmodels.query.planning.distinct import is_distinct
+from kvmodels.query.planning.planner import plan_query
 from kvmodels.query.plans import QueryPlan, describe
 from kvmodels.query.query import Query, TargetReads
 from kvmodels.schema.declare.expressions import Subquery
@@ -92,7 +93,8 @@ def _is_served(context: Context, rest: Query) -> Flow[bool]:
     if rest.where == Query(rest.schema).where:
         return False
     try:
-        yield from plan_of(context, replace(rest, scan_allowed=False))
+        indexed = replace(rest, scan_allowed=False)  # the policy for scans does not decide what an index finds
+        yield from planned(context, rest.schema, lambda live: plan_query(indexed, live))
     except (NoUsableIndexError, IndexNotReadyError):
         return False
     return True

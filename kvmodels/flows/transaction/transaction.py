@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from copy import copy
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
@@ -117,7 +117,9 @@ class TransactionFlows:
         self.form = form
         self.attempt = attempt
         self.limits = form.limits_within(shared.limits)
-        self.context = replace(shared, view=None, transaction=self)
+        self.context = copy(shared)  # fewer instructions than ``replace()``
+        self.context.view = None
+        self.context.transaction = self
         self.now_ms = 0
         self.ended = False
         self._settled = False

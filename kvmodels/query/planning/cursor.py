@@ -44,24 +44,29 @@ def cursor_after(plan: QueryPlan, mark: bytes) -> str:
     return urlsafe_b64encode(payload + _digest(payload)).decode().rstrip("=")
 
 
-def resumed(query: Query, live: LiveCollection, cursor: str) -> tuple[QueryPlan, bytes]:
-    """Return the plan that a cursor was created with, and its position."""
+def resumed(query: Query, live: LiveCollection, cursor: str, permitted: Query | None = None) -> tuple[QueryPlan, bytes]:
+    """Return the plan that a cursor was created with, and its position; ``permitted``: the query that may scan."""
     made = _decoded(cursor)
     for name, generation in made.indexes:
         if name and name not in query.schema.indexes:
             raise _invalid("it names an index that the model does not have")
         require_generation(live, name, generation)
+    for asked in (query,) if permitted is None else (query, permitted):
+        plan = _plan_again(asked, live, made)
+        if plan is not None and plan.hash == made.plan_hash:
+            return plan, made.mark
+    raise _invalid("it was made by another query")
+
+
+def _plan_again(query: Query, live: LiveCollection, made: _Cursor) -> QueryPlan | None:
     chosen = query if made.choice is None and not query.choice else chosen_again(query, made.choice)
     if chosen is None:
-        raise _invalid("it was made by another query")
+        return None
     try:
         # Only the indexes that were used: otherwise, an index that was built since might be chosen.
-        plan = plan_query(chosen, live, through=frozenset(name for name, _ in made.indexes))
+        return plan_query(chosen, live, through=frozenset(name for name, _ in made.indexes))
     except NoUsableIndexError:
-        raise _invalid("it was made by another query") from None
-    if plan.hash != made.plan_hash:
-        raise _invalid("it was made by another query")
-    return plan, made.mark
+        return None
 
 
 def is_same_index(live: LiveCollection, plan: QueryPlan) -> bool:
