@@ -54,7 +54,17 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "query": (
         (
-            *("aggregates", "child_counts", "hits", "matching", "orders", "paths", "plans", "projection"),
+            *(
+                "aggregates",
+                "child_counts",
+                "hidden_operands",
+                "hits",
+                "matching",
+                "orders",
+                "paths",
+                "plans",
+                "projection",
+            ),
             *("query", "text_lookups", "truncation"),
         ),
         ("kinds",),

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Final, NamedTuple, cast
 
 from kvmodels._support.naming import short_repr, show_public_path
+from kvmodels._support.notebooks import html
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import IndexState, StoredCollection
 from kvmodels.catalog.collection import (
@@ -32,6 +33,11 @@ from kvmodels.errors import InvalidArgumentError
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
 
 CAUSES_SHOWN: Final = 3
+
+_NO_STEPS: Final = "the store is as the models declare it"
+_COLUMNS: Final = ("kind", "subject", "rule", "difference", "action", "allow")
+_SHOWN: Final = 100
+"""The most steps in a notebook."""
 
 
 class RefusedRecord(NamedTuple):
@@ -159,7 +165,24 @@ class SchemaPlan:
         return tuple(step for step in self.steps if step.collection == collection and (not rules or step.rule in rules))
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.steps)) if self.steps else "the store is as the models declare it"
+        return "\n".join(map(str, self.steps)) if self.steps else _NO_STEPS
+
+    def _repr_html_(self) -> str:
+        if not self.steps:
+            return html.view(_NO_STEPS)
+        refused = len(self.refused)
+        title = f"{len(self.steps)} step{'' if len(self.steps) == 1 else 's'}, {refused} refused"
+        table = html.Table(_COLUMNS, [_row(step) for step in self.steps[:_SHOWN]])
+        more = f"The first {_SHOWN} steps; print the plan to see all." if len(self.steps) > _SHOWN else ""
+        return html.view(title, table=table, note=more)
+
+
+def _row(step: PlanStep) -> list[html.Cell]:
+    subject = step.collection if step.subject is None else f"{step.collection}.{step.subject}"
+    detail = f" ({step.detail})" if step.detail else ""
+    texts = (step.kind.value, subject, step.rule, f"{step.reason}{detail}", step.action)
+    allow = repr(step.allow) if step.allow and not step.allowed else ""
+    return [html.Cell(text) for text in (*texts, allow)]
 
 
 def plan_collection(

@@ -25,7 +25,7 @@ in the hashed bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field, replace
+from dataclasses import field
 from enum import Enum
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
@@ -33,11 +33,13 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 import msgpack
 
 from kvmodels._support.naming import short_repr, show_public_path
+from kvmodels._support.notebooks import html
 from kvmodels._support.slotted_dataclass import INTERNAL, dataclass
 from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.values import BytesAsHex
 from kvmodels.query.matching import Matcher, comparison_column, packed_key
 from kvmodels.query.query import RankedOrder
+from kvmodels.schema.declare.expressions import Subquery
 from kvmodels.schema.definition.definition import Column, ModelSchema
 from kvmodels.schema.filters.field_operands import OF_FIELDS
 from kvmodels.schema.filters.kind_lookups import OF_KIND, KindOperand, kind_of_operand
@@ -113,6 +115,8 @@ def _described(condition: Condition) -> str:
         tests = " and ".join(describe(part) for part in target.where)
         amount = "a" if lookup == "in" else "no"
         return f"{name} refers to {amount} record of {target.schema.name} with {tests}"
+    if isinstance(operand, Subquery):
+        return f"{name} {'in' if lookup == 'in' else 'not in'} {operand!r}"
     if lookup in ("in", "not_in"):
         more = ", …" if len(operand) > _SHOWN_VALUES else ""
         values = ", ".join(_shown(value) for value in operand[:_SHOWN_VALUES])
@@ -448,6 +452,9 @@ class QueryPlan:
     def __str__(self) -> str:
         return "\n".join(_lines(self.tree()))
 
+    def _repr_html_(self) -> str:
+        return html.view("", tree=self.tree())
+
     def _extent(self) -> str:
         if self.ranked is not None:
             if self.ranked.scored:
@@ -583,48 +590,6 @@ def _scan_digest(schema: ModelSchema, scan: Scan) -> list[Any]:
 def _range_digest(scan: Scan, one: KeyRange) -> list[Any]:
     edges = [one.start.removeprefix(scan.prefix), one.end and one.end.removeprefix(scan.prefix)]
     return [*edges, "last"] if isinstance(one, LastRowRange) else edges
-
-
-class _Hidden:
-    """Stands for an operand in a text for logs."""
-
-    def __repr__(self) -> str:
-        return "…"
-
-
-_HIDDEN: Final = _Hidden()
-
-
-def without_operands(plan: QueryPlan) -> QueryPlan:
-    """Return a plan whose text shows ``…`` for every operand; only the text may be used.
-
-    Queries among the operands are left out. The key ranges still have the operands.
-    """
-    scans = [replace(one, served=_hidden(one.served), tested=_hidden(one.tested), values=()) for one in plan.scans]
-    ranked = None if plan.ranked is None else plan.ranked._replace(origin=_HIDDEN)
-    hidden = replace(plan, scans=tuple(scans), tested=_hidden(plan.tested), semi_joins=(), ranked=ranked)
-    analysis = None if plan.analysis is None else replace(plan.analysis, lists=())
-    return replace(hidden, target_tests=_hidden(plan.target_tests), analysis=analysis)
-
-
-def _hidden(predicates: Iterable[Predicate]) -> tuple[Any, ...]:
-    return tuple([_without_operand(one) for one in predicates])
-
-
-def _without_operand(predicate: Predicate) -> Predicate:
-    if not isinstance(predicate, Condition):
-        parts = _hidden(predicate.parts)
-        return AllOf(parts) if isinstance(predicate, AllOf) else AnyOf(parts)
-    operand: Any = _HIDDEN
-    if predicate.lookup in ("isnull", OF_FIELDS):
-        operand = predicate.operand
-    elif predicate.lookup == "range":
-        operand = (_HIDDEN, _HIDDEN, predicate.operand[2])
-    elif predicate.lookup in ("in", "not_in"):
-        operand = (_HIDDEN,)
-    elif predicate.lookup == OF_KIND:
-        operand = predicate.operand._replace(value=_HIDDEN)
-    return predicate._replace(operand=operand)
 
 
 show_public_path(QueryPlan)

@@ -225,6 +225,18 @@ def shape_of_tuples(selected: Sequence[SelectedField], *, flat: bool) -> Shape:
     return lambda values: tuple([item.value(values) for item in selected])
 
 
+def names_in_tuples(query: Query, shape: Shape | None, result: object) -> list[tuple[str, ...]] | None:
+    """Return the fields in each part of a result that is a tuple or a bare value; None for other results."""
+    selected = getattr(shape, "__self__", None)
+    if isinstance(selected, SelectedField):
+        return [selected.names]
+    if shape is None or type(result) is not tuple:
+        return None
+    names = (*(query.fields or ()), *query.target_values)
+    named: tuple[str | tuple[str, ...], ...] = shape(dict(zip(names, names, strict=True)))
+    return [(part,) if isinstance(part, str) else part for part in named]
+
+
 def flat_key(query: Query, shape: Shape) -> str | None:
     """Return the foreign key whose bare values are the results of a query; None for other results."""
     selected = getattr(shape, "__self__", None)

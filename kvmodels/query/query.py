@@ -14,6 +14,7 @@ from pydantic import ConfigDict
 
 from kvmodels._support import suggest as spelling
 from kvmodels._support.naming import short_repr, show_public_path
+from kvmodels._support.notebooks import cells, html
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import (
     InvalidArgumentError,
@@ -74,6 +75,11 @@ class Page(Generic[M]):
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def _repr_html_(self) -> str:
+        size = f"{len(self.items)} item{'' if len(self.items) == 1 else 's'}"
+        more = [*(["more before"] if self.has_previous else []), *(["more after"] if self.has_more else [])]
+        return html.view(f"Page, {', '.join([size, *more])}", table=cells.table_of(self.items))
 
 
 show_public_path(Page)

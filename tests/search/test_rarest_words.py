@@ -17,7 +17,7 @@ from kvmodels import (
     SearchIndex,
     TrigramIndex,
 )
-from kvmodels.query.plans import without_operands
+from kvmodels.query.hidden_operands import without_operands
 
 
 class Entry(KvModel, collection="entries"):

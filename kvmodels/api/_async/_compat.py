@@ -19,7 +19,9 @@ from kvmodels.api.opening import Opening
 from kvmodels.engines.contract import AsyncSnapshot, Engine, Snapshot
 from kvmodels.errors import EngineError, InvalidArgumentError, UnsupportedError
 from kvmodels.flows.context import Context
+from kvmodels.flows.describe import preview as previews
 from kvmodels.flows.effects import AnyFlow
+from kvmodels.flows.kv.operations import Listing
 from kvmodels.flows.writing import operation
 from kvmodels.query.query import Query
 from kvmodels.runtime import event_loop
@@ -104,6 +106,19 @@ async def pinned(engine: Engine) -> AsyncGenerator[StoreSnapshot | None]:
         yield snapshot
     finally:
         await release(engine, snapshot)
+
+
+def previewed(
+    source: previews.HasContext, query: Query, _: Callable[[Context], Coroutine[Any, Any, previews.Preview]]
+) -> previews.Preview:
+    """Return a preview without reading: a notebook asks for it outside of coroutines."""
+    note = "Not read: only a coroutine can read. Write `await query[:10].to_list()`."
+    return previews.unread(source, query, note)
+
+
+def first_entries(_: Callable[[Listing], object], __: Listing) -> tuple[None, str]:
+    """Return no entries, and why: a notebook asks for them outside of coroutines."""
+    return None, "Not read: only a coroutine can read. Write `[entry async for entry in kv.list(...)]`."
 
 
 class AsyncModelRunner(ObservedModel):

@@ -11,13 +11,24 @@ import builtins
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Literal, Self, TypeVar
 
-from kvmodels.api._async._compat import Mutex, StoreSnapshot, engine_of, open_eagerly, perform, pin, pinned, release
+from kvmodels.api._async._compat import (
+    Mutex,
+    StoreSnapshot,
+    engine_of,
+    first_entries,
+    open_eagerly,
+    perform,
+    pin,
+    pinned,
+    release,
+)
 from kvmodels.api.opening import Opening
 from kvmodels.api.refusals import refuse_copies, refuse_other_with
 from kvmodels.core.keys import Key
 from kvmodels.core.operations import Entry, format_versionstamp
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import ClosedError
+from kvmodels.flows.describe import kv_views as notebooks
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import operations as keyvalue
 from kvmodels.flows.kv import watch as watch_flows
@@ -269,11 +280,25 @@ class AsyncKvSnapshot(AsyncKvReading):
 class AsyncKvListIterator(AsyncIterator[Entry]):
     """The entries of ``list``, fetched in batches during the iteration."""
 
-    __slots__ = ("_fetch", "_listing")
+    __slots__ = ("_fetch", "_in_transaction", "_listing")
 
-    def __init__(self, fetch: Callable[[keyvalue.Listing], Awaitable[bool]], listing: keyvalue.Listing) -> None:
+    def __init__(
+        self,
+        fetch: Callable[[keyvalue.Listing], Awaitable[bool]],
+        listing: keyvalue.Listing,
+        *,
+        in_transaction: bool = False,
+    ) -> None:
         self._fetch = fetch
         self._listing = listing
+        self._in_transaction = in_transaction
+
+    def _repr_html_(self) -> str:
+        if self._in_transaction:
+            entries, note = None, notebooks.NOT_IN_TRANSACTION
+        else:
+            entries, note = first_entries(self._fetch, self._listing)
+        return notebooks.listing_view(type(self).__name__, self._listing, entries, note)
 
     @property
     def cursor(self) -> str:

@@ -117,7 +117,9 @@ class AsyncTransactionKv:
         """
         selection = keyvalue.select(self._form, prefix=prefix, start=start, end=end)
         return AsyncKvListIterator(
-            self._fetch, keyvalue.Listing(self._form, selection, keyvalue.ListOptions(limit, reverse))
+            self._fetch,
+            keyvalue.Listing(self._form, selection, keyvalue.ListOptions(limit, reverse)),
+            in_transaction=True,
         )
 
     async def _fetch(self, listing: keyvalue.Listing) -> bool:

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Protocol, TypeVa
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._async import ranked
+from kvmodels.api._async._compat import previewed
 from kvmodels.api.refusals import name_the_way, positional_refusal, refuse_copies
 from kvmodels.flows.arguments import fields_of
 from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.bulk import query_writes
 from kvmodels.flows.context import Context
+from kvmodels.flows.describe import preview as previews
+from kvmodels.flows.describe import query_views as notebooks
 from kvmodels.flows.effects import AnyFlow
 from kvmodels.flows.reading import aggregate as aggregation
 from kvmodels.flows.reading import child_counts, queries
@@ -113,6 +116,13 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
 
     def __repr__(self) -> str:
         return self._query.summary(type(self).__name__)
+
+    def _repr_html_(self) -> str:
+        return notebooks.query_view(type(self).__name__, self._query, self._preview(), self._shape)
+
+    def _preview(self) -> previews.Preview:
+        query, run = self._query, self._runner.run
+        return previewed(self._runner, query, lambda context: run("preview", previews.preview(context, query), query))
 
     def __bool__(self) -> bool:
         raise self._query.no_truth()
@@ -1085,6 +1095,12 @@ class _AsyncGrouping:
     def __repr__(self) -> str:
         return self._grouping.summary(type(self).__name__)
 
+    def _repr_html_(self) -> str:
+        return notebooks.groups_view(type(self).__name__, self._grouping, self._preview())
+
+    def _preview(self) -> previews.Preview:
+        return previews.Preview(note="Call aggregate() to compute results for each group.")
+
     def __bool__(self) -> bool:
         raise self._grouping.query.no_truth()
 
@@ -1131,6 +1147,14 @@ class AsyncGroups(_AsyncGrouping):
             raise self._grouping.query.no_sync_iteration()
 
     # end async only
+
+    def _preview(self) -> previews.Preview:
+        grouping, run = self._grouping, self._runner.run
+        return previewed(
+            self._runner,
+            grouping.query,
+            lambda context: run("preview", previews.preview_groups(context, grouping), grouping.query),
+        )
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         scan = aggregation.GroupScan(self._runner.context, self._grouping)

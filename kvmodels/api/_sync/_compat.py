@@ -15,10 +15,15 @@ from typing import Any, TypeVar
 from kvmodels._support.naming import short_repr
 from kvmodels.api.core import DatabaseCore, ObservedModel
 from kvmodels.api.opening import Opening
+from kvmodels.core.operations import Entry
 from kvmodels.engines.contract import Engine, Snapshot
 from kvmodels.engines.shared.threads import start_thread
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsError
+from kvmodels.flows.context import Context
+from kvmodels.flows.describe import kv_views
+from kvmodels.flows.describe import preview as previews
 from kvmodels.flows.effects import AnyFlow
+from kvmodels.flows.kv.operations import Listing
 from kvmodels.flows.writing import operation
 from kvmodels.query.query import Query
 from kvmodels.runtime import sync
@@ -110,6 +115,29 @@ def run_to_end(make: Callable[[], T]) -> T:
         with contextlib.suppress(KvModelsError):
             make()
         raise
+
+
+def previewed(
+    source: previews.HasContext, query: Query, read: Callable[[Context], previews.Preview]
+) -> previews.Preview:
+    """Return the preview of a query for a notebook; in a transaction, nothing is read."""
+    try:
+        context = source.context
+        if context.transaction is not None:
+            return previews.unread(source, query, previews.NOT_IN_TRANSACTION)
+        return read(context)
+    except KvModelsError as error:
+        return previews.failed(error)
+
+
+def first_entries(fetch: Callable[[Listing], object], listing: Listing) -> tuple[list[Entry] | None, str]:
+    """Return the first entries of a listing for a notebook, or None and the reason."""
+    try:
+        beginning = listing.first(kv_views.ENTRIES_SHOWN + 1)
+        fetch(beginning)
+        return kv_views.taken(beginning), ""
+    except KvModelsError as error:
+        return None, previews.reason_of(error)
 
 
 class ModelRunner(ObservedModel):

@@ -115,7 +115,9 @@ class TransactionKv:
         """
         selection = keyvalue.select(self._form, prefix=prefix, start=start, end=end)
         return KvListIterator(
-            self._fetch, keyvalue.Listing(self._form, selection, keyvalue.ListOptions(limit, reverse))
+            self._fetch,
+            keyvalue.Listing(self._form, selection, keyvalue.ListOptions(limit, reverse)),
+            in_transaction=True,
         )
 
     def _fetch(self, listing: keyvalue.Listing) -> bool:

@@ -13,6 +13,8 @@ from typing import Any, Generic, Never, TypeVar, overload
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._sync.queryset import Runner
 from kvmodels.api.refusals import name_the_way, refuse_copies
+from kvmodels.flows.describe import preview as previews
+from kvmodels.flows.describe import query_views as notebooks
 from kvmodels.flows.reading import queries, ranked
 from kvmodels.query import plans
 from kvmodels.query.query import OrderColumn, Page, Query
@@ -69,6 +71,9 @@ class RankedQuery(Generic[R]):
 
     def __repr__(self) -> str:
         return self._query.summary(type(self).__name__)
+
+    def _repr_html_(self) -> str:
+        return notebooks.query_view(type(self).__name__, self._query, previews.Preview(note=previews.RANKED))
 
     def __bool__(self) -> bool:
         raise self._query.no_truth()

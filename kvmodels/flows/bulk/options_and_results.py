@@ -11,6 +11,7 @@ from inspect import iscoroutinefunction
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar, get_args
 
 from kvmodels._support.naming import show_public_path
+from kvmodels._support.notebooks import cells, html
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.truth import without_truth
 from kvmodels.core.values import ErrorAsText, StoredAsJson
@@ -27,6 +28,10 @@ OnConflict = Literal["error", "ignore", "update"]
 
 LISTED_AT_MOST: Final = 1_000
 """The maximum number of failures that a result lists; further ones are only counted."""
+
+
+_SHOWN: Final = 10
+"""The most failures in a notebook."""
 
 
 class BulkOptions(NamedTuple):
@@ -168,6 +173,14 @@ class BulkResult:
     def failures(self) -> int:
         """The number of records that could not be written, including those that ``failed`` does not list."""
         return self.matched - self.written
+
+    def _repr_html_(self) -> str:
+        batches = f"{self.batches:,} batch{'' if self.batches == 1 else 'es'}"
+        resumed = ", resumed" if self.resumed else ""
+        title = f"{self.written:,} of {self.matched:,} records written in {batches}{resumed}"
+        rows = [[cells.cell(one.key), html.Cell(one.kind), cells.cell(one.message)] for one in self.failed[:_SHOWN]]
+        more = f"The first {_SHOWN} of {self.failures:,} failures." if self.failures > len(rows) else ""
+        return html.view(title, table=html.Table(("key", "error", "message"), rows) if rows else None, note=more)
 
 
 show_public_path(BulkFailure, BulkItem, BulkProgress, BulkResult)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from kvmodels._support.naming import short_repr, show_public_path
+from kvmodels._support.notebooks import cells, html
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.keys import decode_key
 from kvmodels.core.truth import without_truth
@@ -15,6 +16,9 @@ from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import KvModelsError
 
 FINDINGS_SHOWN: Final = 5
+
+_ROWS_SHOWN: Final = 20
+"""The most findings in a notebook."""
 
 REPAIR: Final = "db.check(repair=True) repairs it."
 
@@ -183,6 +187,22 @@ class CheckReport(NamedTuple):
         done = f"{len(self.repaired) - removed} repaired" + (f", {removed} removed" if removed else "")
         summary = f"{verdict}: {self.scanned} rows scanned; {counts}; {done}{missed}"
         return summary + first + more
+
+    def _repr_html_(self) -> str:
+        title = f"{'ok' if self.ok else 'NOT OK'}: {self.scanned:,} rows scanned, {len(self.findings):,} findings"
+        facts = [("repaired", f"{len(self.repaired):,}")] if self.findings else []
+        facts += [("not compared", one) for one in self.unchecked[:_ROWS_SHOWN]]
+        found = sorted(self.findings, key=lambda one: one.repaired)[:_ROWS_SHOWN]
+        rows = [_row(one) for one in found]
+        more = f"The first {_ROWS_SHOWN} findings; see findings." if len(self.findings) > len(rows) else ""
+        table = html.Table(("kind", "place", "key", "reason", "repaired"), rows) if rows else None
+        return html.view(title, facts, table=table, note=more)
+
+
+def _row(one: Finding) -> list[html.Cell]:
+    place = one.collection if one.index is None else f"{one.collection}.{one.index}"
+    key = one.key if one.primary_key is None else one.primary_key
+    return [html.Cell(one.kind), html.Cell(place), cells.cell(key), cells.cell(one.reason), cells.cell(one.repaired)]
 
 
 def shown_key(key: bytes) -> tuple[Any, ...]:

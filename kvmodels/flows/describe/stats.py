@@ -15,6 +15,7 @@ from dataclasses import field, replace
 from typing import Final, NamedTuple
 
 from kvmodels._support.naming import short_repr, show_public_path
+from kvmodels._support.notebooks import html
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import Header, StoredIndex, stored_entry_layouts
 from kvmodels.catalog.keyspace import RESERVED, also_prefix, counter_prefix, history_prefix, trash_prefix
@@ -31,6 +32,9 @@ from kvmodels.flows.kv.dead_letters import count_dead_letters
 ROWS_AT_ONCE: Final = 500
 SAMPLED_ROWS: Final = 100
 """The number of rows that an estimate reads from each end of a range."""
+
+_PARTS_SHOWN: Final = 100
+"""The most parts in a notebook."""
 
 _LOCK_PARTS: Final = 3
 _UNKNOWN: Final = " (unknown to this release)"
@@ -179,6 +183,32 @@ class StoreStats:
         lines += [f"tenants: {self.tenants}"] if self.tenants.rows else []
         lines += [f"{path}: {size:,} bytes" for path, size in self.files.items()]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        shown = list(self._parts())
+        rows = [_row(name, part) for name, part in shown[:_PARTS_SHOWN]]
+        queue = f"{self.queue_ready:,} ready, {self.queue_later:,} later, {self.dead_letters:,} dead"
+        facts = [("queue", queue), ("locks", f"{self.locks_held:,} held, {self.lock_waiters:,} waiting")]
+        facts += [(path, f"{size:,} bytes") for path, size in [*self.files.items()][:_PARTS_SHOWN]]
+        more = f"The first {_PARTS_SHOWN} parts; print the statistics to see all." if len(shown) > len(rows) else ""
+        columns = ("part", "rows", "bytes" if self.exact else "bytes, about", "expiring")
+        return html.view("Rows and bytes of the store", facts, table=html.Table(columns, rows), note=more)
+
+    def _parts(self) -> Iterator[tuple[str, RowStats]]:
+        for collection in self.collections:
+            yield collection.name, collection.records
+            for index in collection.indexes:
+                yield f"{collection.name}.{index.name}", index.entries
+            if collection.history is not None:
+                yield f"{collection.name}, old versions", collection.history
+        yield from (("namespaces", self.namespaces), ("library", self.library), ("other keys", self.other))
+        if self.tenants.rows:
+            yield "tenants", self.tenants
+
+
+def _row(name: str, part: RowStats) -> list[html.Cell]:
+    numbers = (part.rows, part.bytes, part.expiring)
+    return [html.Cell(name), *(html.Cell(f"{number:,}", is_number=True) for number in numbers)]
 
 
 class _RangePart(NamedTuple):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from kvmodels._support.base64url import base64url_bytes
-from kvmodels.core.keys import Key, encode_key, key_range, key_successor
+from kvmodels.core.keys import Key, decode_key, encode_key, key_range, key_successor
 from kvmodels.core.operations import (
     AtomicWrite,
     Check,
@@ -28,7 +28,13 @@ from kvmodels.core.operations import (
     format_versionstamp,
     point,
 )
-from kvmodels.errors import InvalidArgumentError, InvalidCursorError, KeyTooLargeError, OperationTooLargeError
+from kvmodels.errors import (
+    InvalidArgumentError,
+    InvalidCursorError,
+    InvalidKeyError,
+    KeyTooLargeError,
+    OperationTooLargeError,
+)
 from kvmodels.flows.arguments import KEYS_HINT, items_of, require_flag
 from kvmodels.flows.effects import Commit, Flow, now, read
 from kvmodels.flows.kv.queue import NewMessage
@@ -186,6 +192,7 @@ class Listing:
         require_flag("keys_only", options.keys_only)
         require_consistency(options.consistency)
         self._form = form
+        self._given = selection, options
         self._start, self._end, self._shared = selection[:3]
         self._remaining = options.limit
         self._batch_was_given = options.batch_size is not None
@@ -212,6 +219,20 @@ class Listing:
                 hint="Take an entry first; to begin at the beginning, leave the cursor out.",
             )
         return self._cursor
+
+    def first(self, number: int) -> Listing:
+        """Return a listing of the first entries from the beginning, at most ``number``, in one batch."""
+        selection, options = self._given
+        most = number if options.limit is None else min(number, options.limit)
+        return Listing(self._form, selection, options._replace(limit=most, batch_size=None))
+
+    @property
+    def selector(self) -> tuple[Any, ...]:
+        """The key parts that all keys of the range begin with, as far as they are whole parts."""
+        try:
+            return decode_key(self._shared.removeprefix(self._form.root))
+        except InvalidKeyError:
+            return ()
 
     def take(self) -> Entry | None:
         """Unpack the next row of the batch; None at its end."""

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Final, Literal, NamedTuple
 
+from kvmodels._support.notebooks import html
 from kvmodels._support.slotted_dataclass import INTERNAL, dataclass
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.core.keys import split_key
@@ -352,6 +353,9 @@ class AggregatePlan:
     def __str__(self) -> str:
         return f"{self.schema.name}: " + "\n  ".join(self._lines())
 
+    def _repr_html_(self) -> str:
+        return html.lines(str(self))
+
     @property
     def through_index(self) -> bool:
         """Whether every record is read through an index entry, and none in the order of the primary key."""
@@ -409,6 +413,9 @@ class GroupPlan:
 
     def __str__(self) -> str:
         return f"{self.grouping.query.schema.name}: " + "\n  ".join(self._lines())
+
+    def _repr_html_(self) -> str:
+        return html.lines(str(self))
 
     def _lines(self) -> Iterator[str]:
         fields = ", ".join(column.label for column in self.grouping.columns)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from kvmodels._support import suggest as spelling
 from kvmodels._support.naming import short_repr, show_public_path
+from kvmodels._support.notebooks import html
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, NoUsableIndexError, UnknownFieldError
@@ -46,6 +47,9 @@ class BoardPlan:
         return (
             f"index {self.index}: {self.counters} counters and {self.entries} entries, of {self.bucket} in the bucket"
         )
+
+    def _repr_html_(self) -> str:
+        return html.lines(str(self))
 
 
 class OpenBoard(NamedTuple):

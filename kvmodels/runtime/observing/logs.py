@@ -10,7 +10,7 @@ from typing import cast
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.errors import InvalidArgumentError
-from kvmodels.query.plans import without_operands
+from kvmodels.query.hidden_operands import without_operands
 from kvmodels.runtime.observing.operation import FinishedOperation
 
 _queries = logging.getLogger("kvmodels.query")
