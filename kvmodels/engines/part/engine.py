@@ -105,7 +105,7 @@ class PartEngine:
             if follow is None and gate.fits(ranges, self.inner.limits):
                 wanted = (*keys.ranges(ranges), gate.range)
                 found = self.inner.read(wanted, gate.guard(guard, keys), include_expired=include_expired)
-                return found if isinstance(found, GuardFailed) else gate.first_seen(found, keys)
+                return found if isinstance(found, GuardFailed) else gate.first_seen(found, keys, ranges)
             self._enter()
         stored = keys.follow(follow)
         found = self.inner.read(
@@ -134,6 +134,8 @@ class PartEngine:
         gate, keys = self.gate, self.keys
         while True:
             check = gate.check or self._entered()
+            if gate.promises(write):
+                write = gate.kept(write) or self._kept(write)
             checks_header = gate.checks_header(write)
             more = () if checks_header else (check,)
             try:
@@ -158,6 +160,8 @@ class PartEngine:
             queued = QueuedPartCommit(write, waiter, keys, None)
             return queued.queue(submit, keys.removal(write)) if gate.is_checked_by(write) else None
         if gate.checks_header(write):
+            if gate.promises(write):
+                return None  # the header may have to be read
             return QueuedPartCommit(write, waiter, keys, None).queue(submit, keys.write(write))
 
         def own(conflict: Conflict) -> Committed | Conflict:
@@ -231,6 +235,13 @@ class PartEngine:
                 assert gate.place.create is not None  # ``admit`` raises without it
                 gate.place.create()
         return check
+
+    def _kept(self, write: AtomicWrite) -> AtomicWrite:
+        """Return an operation that checks the header of the part that was just created, if it is the promised one."""
+        found = self.inner.read((self.gate.header_range,))
+        assert isinstance(found, ReadResult), "a read without a guard"
+        self.gate.created_seen(found.ranges[0])
+        return self.gate.kept(write) or write
 
     def _enter(self) -> bool:
         """Read the row, and return whether the part exists. Raises what ``PartPlace.admit`` raises."""

@@ -56,7 +56,10 @@ class Gate:
     def __init__(self, place: PartPlace) -> None:
         self.place = place
         self.range: Final = ReadRange(place.row_key)
+        self.header_range: Final = ReadRange(place.prefix + place.header_key)
         self.check: Check | None = None
+        self._created: bytes | None = None
+        """The versionstamp of the stored header, if it has the content of ``PartPlace.header``."""
 
     def see(self, rows: list[Row]) -> bool:
         """Take note of the row; return whether the part exists. Raises what ``PartPlace.admit`` raises."""
@@ -83,6 +86,27 @@ class Gate:
             return ReadResult([[header]], [], found.versionstamp)
         return keys.result(found)
 
+    def promises(self, write: AtomicWrite) -> bool:
+        """Return whether an operation checks the header that a read of a part that did not exist has returned."""
+        header = self.place.header
+        return header is not None and (header.key, header.versionstamp) in [check[:2] for check in write[0]]
+
+    def created_seen(self, rows: list[Row]) -> None:
+        """Take note of the stored header of a part that this process has read before it existed."""
+        header = self.place.header
+        for row in rows:
+            if header is not None and (row.value, row.encoding) == (header.value, header.encoding):
+                self._created = row.versionstamp
+
+    def kept(self, write: AtomicWrite) -> AtomicWrite | None:
+        """Return an operation that checks the stored header in place of the promised one; None if it is not known."""
+        header, created = self.place.header, self._created
+        if header is None or created is None:
+            return None
+        promised = header.key, header.versionstamp
+        checks = [check._replace(versionstamp=created) if check[:2] == promised else check for check in write[0]]
+        return write._replace(checks=tuple(checks))
+
     @staticmethod
     def fits(ranges: Sequence[ReadRange], limits: Limits) -> bool:
         """Return whether a read may also ask for the row, beside a guard, within the limits of the store."""
@@ -90,10 +114,15 @@ class Gate:
         rows = sum([1 if one.end is None else one.limit or most for one in ranges])
         return len(ranges) + 2 <= limits.max_ranges and rows + 2 <= most
 
-    def first_seen(self, found: ReadResult, keys: PartKeys) -> ReadResult:
+    def first_seen(self, found: ReadResult, keys: PartKeys, ranges: Sequence[ReadRange]) -> ReadResult:
         """Return the answer to the first read, which has also read the row. Raises as ``see``."""
-        self.see(found.ranges.pop())
-        return keys.result(found)
+        exists = self.see(found.ranges.pop())
+        result, header = keys.result(found), self.place.header
+        if exists or header is None:
+            return result
+        asked = [one.end is None and one.start == header.key for one in ranges]
+        shown = [[header] if is_header else rows for is_header, rows in zip(asked, result.ranges, strict=True)]
+        return result._replace(ranges=shown)
 
     def guard(self, guard: Guard | None, keys: PartKeys) -> Guard | None:
         """Return a guard with its stored key; the header of a part that does not exist must be absent."""

@@ -57,7 +57,7 @@ class PartAsyncEngine:
             if follow is None and gate.fits(ranges, self._limits):
                 wanted = (*keys.ranges(ranges), gate.range)
                 found = await self._inner.read(wanted, gate.guard(guard, keys), include_expired=include_expired)
-                return found if isinstance(found, GuardFailed) else gate.first_seen(found, keys)
+                return found if isinstance(found, GuardFailed) else gate.first_seen(found, keys, ranges)
             await self._enter()
         stored = keys.follow(follow)
         found = await self._inner.read(
@@ -77,6 +77,8 @@ class PartAsyncEngine:
         gate, keys = self._gate, self._keys
         while True:
             check = gate.check or await self._entered()
+            if gate.promises(write):
+                write = gate.kept(write) or await self._kept(write)
             checks_header = gate.checks_header(write)
             more = () if checks_header else (check,)
             try:
@@ -119,6 +121,13 @@ class PartAsyncEngine:
                 assert gate.place.acreate is not None  # ``admit`` raises without it
                 await gate.place.acreate()
         return check
+
+    async def _kept(self, write: AtomicWrite) -> AtomicWrite:
+        """Return an operation that checks the header of the part that was just created, if it is the promised one."""
+        found = await self._inner.read((self._gate.header_range,))
+        assert isinstance(found, ReadResult), "a read without a guard"
+        self._gate.created_seen(found.ranges[0])
+        return self._gate.kept(write) or write
 
     async def _enter(self) -> bool:
         found = await self._inner.read((self._gate.range,))
