@@ -100,6 +100,6 @@ def browsed(db: Database, **options: Any) -> Iterator[TestClient]:
             _SHARED[db.models] = admin, app
     else:
         admin, app = _SHARED[db.models]
-        admin.backend.db = db
+        admin.backend.store = db
     with TestClient(app) as client:
         yield client

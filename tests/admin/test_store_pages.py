@@ -249,7 +249,7 @@ async def test_the_page_of_a_running_job_reloads_itself_and_stops_it(kv_db):
 
 
 async def test_a_job_is_stopped_between_two_batches():
-    jobs = Jobs()
+    jobs = Jobs(lambda: None)
 
     async def work(job):
         job.stop()

@@ -39,7 +39,8 @@ class AdminPermission(Protocol):
         Args:
             request: the request; ``request.state.admin_user`` is the user that the ``auth_provider`` returned.
             action: what the user wants to do.
-            model: the class of the records; None for pages about the whole store, such as its keys.
+            model: the class of the records; None for pages about the whole store, such as its keys. On the pages of a
+                tenant, ``request.path_params["tenant"]`` is its name as ``/tenants/NAME/`` has it.
         """
         ...
 
@@ -53,7 +54,8 @@ class Backend:
         permission: decides what a user may do; None allows everything.
 
     Attributes:
-        db: the database.
+        store: the database.
+        permission: as above.
         jobs: the jobs that run in the background.
         readonly: whether every write is refused.
     """
@@ -61,23 +63,46 @@ class Backend:
     def __init__(
         self, db: Database | AsyncDatabase, *, readonly: bool = False, permission: AdminPermission | None = None
     ) -> None:
-        self.db: Any = db
-        self.jobs = Jobs()
+        self.store: Any = db
+        self.jobs = Jobs(lambda: self.tenant)
         self.readonly = readonly or (db.settings is not None and bool(db.settings.options.get("readonly")))
-        self._permission = permission
+        self.permission = permission
         self._is_async = isinstance(db, AsyncDatabase)
+
+    @property
+    def db(self) -> Any:
+        """Return the database of a request."""
+        return self.store
+
+    @property
+    def tenant(self) -> str | None:
+        """Return the name of the tenant whose database it is; None for a store."""
+        name: str | None = self.store.tenant_name
+        return name
+
+    @property
+    def declared(self) -> tuple[type[KvModel], ...]:
+        """Return the models of the pages."""
+        models: tuple[type[KvModel], ...] = self.store.models
+        return models
+
+    @property
+    def tenant_models(self) -> tuple[type[KvModel], ...]:
+        """Return the models of the store's tenants."""
+        models: tuple[type[KvModel], ...] = self.store.tenant_models
+        return models
 
     @cached_property
     def models(self) -> dict[str, type[KvModel]]:
         """The models by collection, in the order of the database; of several classes of a collection the first."""
         found: dict[str, type[KvModel]] = {}
-        for model in self.db.models:
+        for model in self.declared:
             found.setdefault(describe(model).collection, model)
         return found
 
     def classes(self, collection: str) -> list[type[KvModel]]:
         """Return the classes that a new record of a collection can have."""
-        described = [(model, describe(model)) for model in self.db.models]
+        described = [(model, describe(model)) for model in self.declared]
         return [
             model
             for model, description in described
@@ -115,7 +140,7 @@ class Backend:
         """Return whether the user of a request may do this."""
         if self.readonly and action in _WRITES:
             return False
-        return self._permission is None or self._permission(request, action, model)
+        return self.permission is None or self.permission(request, action, model)
 
     def require(self, request: Request, action: AdminAction, model: type[KvModel] | None = None) -> None:
         """Raise HTTPException 403 if the user of a request may not do this."""

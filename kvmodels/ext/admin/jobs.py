@@ -33,12 +33,14 @@ class Job:
         share: the part that is done, from 0 to 1; None if the whole is not known.
         lines: its result, as lines of text.
         back: the path of the page that it belongs to, below the admin.
+        tenant: the tenant in which it works; None for the store.
     """
 
-    def __init__(self, title: str, back: str) -> None:
+    def __init__(self, title: str, back: str, tenant: str | None = None) -> None:
         self.id = token_hex(8)
         self.title = title
         self.back = back
+        self.tenant = tenant
         self.state: Literal["running", "done", "failed", "stopped"] = "running"
         self.progress = ""
         self.share: float | None = None
@@ -63,18 +65,25 @@ class Job:
 
 
 class Jobs:
-    """The last jobs of this process."""
+    """The last jobs of this process; a page shows those of its tenant alone.
 
-    def __init__(self) -> None:
+    Args:
+        tenant_of_request: returns the tenant of the present request, or None.
+    """
+
+    def __init__(self, tenant_of_request: Callable[[], str | None]) -> None:
+        self._tenant_of_request = tenant_of_request
         self._jobs: OrderedDict[str, Job] = OrderedDict()
 
     def get(self, job_id: str) -> Job | None:
         """Return a job; None if it is unknown, or was forgotten."""
-        return self._jobs.get(job_id)
+        job = self._jobs.get(job_id)
+        return job if job is not None and job.tenant == self._tenant_of_request() else None
 
     def recent(self) -> list[Job]:
         """Return the last jobs, the newest first."""
-        return list(reversed(self._jobs.values()))
+        tenant = self._tenant_of_request()
+        return [job for job in reversed(self._jobs.values()) if job.tenant == tenant]
 
     async def start(self, title: str, back: str, work: Callable[[Job], Awaitable[list[str]]]) -> Job:
         """Start a job, and wait half a second for its end, so that short work needs no second page.
@@ -84,7 +93,7 @@ class Jobs:
             back: the path of the page that it belongs to.
             work: does it; passes ``job.report`` to the library as ``progress=``, and returns the lines of its result.
         """
-        job = Job(title, back)
+        job = Job(title, back, self._tenant_of_request())
         self._jobs[job.id] = job
         while len(self._jobs) > _KEPT:
             self._jobs.popitem(last=False)

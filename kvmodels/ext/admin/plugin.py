@@ -5,11 +5,13 @@ Rules of this module: it only lists the pages; ``Admin`` is the same plugin in a
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 from starlette.middleware import Middleware
 from starlette.requests import Request
+from starlette.routing import Mount
 from starlette_admin.base import BaseAdmin
 from starlette_admin.helpers import static_url
 from starlette_admin.plugins import BasePlugin
@@ -27,13 +29,17 @@ from kvmodels.ext.admin.pages.queues import QueuePage
 from kvmodels.ext.admin.pages.records import RecordsPage
 from kvmodels.ext.admin.pages.schema import SchemaPage
 from kvmodels.ext.admin.same_origin import SameOrigin
+from kvmodels.ext.admin.tenants.backend import TenantBackend
+from kvmodels.ext.admin.tenants.listing import TenantsPage
+from kvmodels.ext.admin.tenants.mounting import TenantPages
 from kvmodels.schema.describe.describe import describe
 
 
 class AdminPlugin(BasePlugin):
     """The pages of a database, for an admin of starlette-admin that has views of its own.
 
-    ``add_pages`` adds a page for each model, and Keys, Indexes, Query, Schema, Check and Queue. It is called after the
+    ``add_pages`` adds a page for each model, and Keys, Indexes, Query, Schema, Check and Queue; for a database
+    with models of tenants also a list of tenants, with the same pages for each. It is called after the
     admin was made, because starlette-admin 1.0 has no templates yet when it asks a plugin for ``views()``.
 
     Args:
@@ -75,8 +81,14 @@ class AdminPlugin(BasePlugin):
         Args:
             admin: the admin, made with ``plugins=[plugin]``.
         """
+        if self.backend.tenant_models:
+            admin.add_view(TenantsPage(self.backend))
+            of_tenants = copy.copy(self)
+            of_tenants.backend = backend = TenantBackend(self.backend)
+            pages = TenantPages(admin, of_tenants, backend, of_tenants.add_pages)
+            admin.routes.insert(0, Mount("/tenants/{tenant}", app=pages))  # before those of any first part
         for collection, model in self.backend.models.items():
-            pages = RecordsPage if describe(model).history is None else HistoryPages
-            admin.add_view(pages(self.backend, model, collection))
+            kept = RecordsPage if describe(model).history is None else HistoryPages
+            admin.add_view(kept(self.backend, model, collection))
         for kind in (QueryPage, KeysPage, IndexesPage, SchemaPage, CheckPage, QueuePage, JobsPage):
             admin.add_view(kind(self.backend))

@@ -31,12 +31,13 @@ class CheckPage(StorePage):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend, label="Check", icon="fa-solid fa-stethoscope", path="/check")
-        self._report: CheckReport | None = None
+        self._last: tuple[str | None, CheckReport] | None = None
 
     @page("")
     async def index(self, request: Request) -> Response:
         """Show the findings of the last check."""
-        report = self._report
+        last = self._last
+        report = None if last is None or last[0] != self.backend.tenant else last[1]
         findings: Sequence[Finding] = () if report is None else report.findings[:_SHOWN]
         return self.render(
             request,
@@ -61,7 +62,7 @@ class CheckPage(StorePage):
             report: CheckReport = await self.backend.call(
                 self.backend.db.check, model, repair=repair, progress=job.report
             )
-            self._report = report
+            self._last = job.tenant, report
             return [str(report).partition("\n")[0]]
 
         job = await self.backend.jobs.start("Repair the store" if repair else "Check the store", self.path, work)

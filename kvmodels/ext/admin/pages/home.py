@@ -44,6 +44,6 @@ class HomePage(StorePage):
         ]
         whole = self.allows(request, "view")
         undeclared = [one for one in stored if whole and one.name not in self.backend.models]
-        tenant = self.backend.db.tenant_name
+        tenant = self.backend.tenant
         heading = "Collections" if tenant is None else f"Collections of the tenant {visible(tenant)}"
         return self.render(request, "home.html", heading=heading, cards=cards, undeclared=undeclared)

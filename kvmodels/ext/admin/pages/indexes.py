@@ -22,13 +22,15 @@ class IndexesPage(StorePage):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend, label="Indexes", icon="fa-solid fa-list-ol", path="/indexes")
-        self._sizes: Any = None
+        self._measured: tuple[str | None, Any] = (None, None)
 
     @page("")
     async def index(self, request: Request) -> Response:
         """Show every index."""
         statuses = await self.backend.call(self.backend.db.indexes)
-        sizes = {} if self._sizes is None else sizes_of(self._sizes)
+        tenant, stats = self._measured
+        stats = stats if tenant == self.backend.tenant else None
+        sizes = {} if stats is None else sizes_of(stats)
         uses = self._uses()
         rows = [
             {
@@ -44,7 +46,7 @@ class IndexesPage(StorePage):
             heading="Indexes",
             rows=rows,
             counted=uses is not None,
-            stats=self._sizes,
+            stats=stats,
             unready=any(one.declared and one.state != "readable" for one in statuses),
         )
 
@@ -70,8 +72,9 @@ class IndexesPage(StorePage):
         return response
 
     async def _measure(self, job: Job) -> list[str]:
-        self._sizes = await self.backend.call(self.backend.db.stats, progress=job.report)
-        return str(self._sizes).splitlines()
+        stats = await self.backend.call(self.backend.db.stats, progress=job.report)
+        self._measured = job.tenant, stats
+        return str(stats).splitlines()
 
     async def _build(self, job: Job) -> list[str]:
         reports = await self.backend.call(self.backend.db.build_indexes, progress=job.report)

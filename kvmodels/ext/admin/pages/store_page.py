@@ -28,6 +28,7 @@ from kvmodels.errors import (
     LimitExceededError,
     QueryError,
     SchemaError,
+    TenantError,
 )
 from kvmodels.ext.admin import texts
 from kvmodels.ext.admin.backend import AdminAction, Backend
@@ -80,6 +81,7 @@ class StorePage(CustomView):
             "title": visible(texts.shortened(f"{context['heading']} – {self.menu_label}")),
             "page": self,
             "root": request.scope["root_path"],
+            "list_of_tenants": self._list_of_tenants(request),
             "allows": functools.partial(self.allows, request),
             "texts": texts,
             "visible": visible,
@@ -91,6 +93,13 @@ class StorePage(CustomView):
         return self.templates.TemplateResponse(
             request=request, name=f"{TEMPLATES}/{template}", context=context, status_code=status
         )
+
+    def _list_of_tenants(self, request: Request) -> str | None:
+        """Return the path of the list of tenants; None on the pages of a store, or of one tenant alone."""
+        if "tenant" not in request.path_params:
+            return None
+        root: str = request.scope["root_path"]
+        return root.rpartition("/")[0]
 
     def url(self, request: Request, suffix: str = "", /, **query: Any) -> str:
         """Return the path of a page below this one."""
@@ -130,7 +139,7 @@ def page(path: str, *, posts: bool = False) -> Callable[[F], F]:
 
 def status_of(error: KvModelsError) -> int:
     """Return the HTTP status for an error of the library."""
-    if isinstance(error, DoesNotExist):
+    if isinstance(error, DoesNotExist | TenantError):
         return 404
     if isinstance(error, SchemaError):
         return 409
@@ -155,6 +164,16 @@ def records_path(collection: str) -> str:
         ('/records/order_lines', '/records/a~20b~2Fc~3Fd', '/records/~2E~2E')
     """
     return f"/records/{_NOT_PLAIN.sub(_escaped, collection)}"
+
+
+def tenant_path(name: str) -> str:
+    """Return the path of the pages of a tenant, below that of the admin of its store.
+
+    Examples:
+        >>> tenant_path("acme"), tenant_path("a/b")
+        ('/tenants/acme/', '/tenants/a~2Fb/')
+    """
+    return f"/tenants/{_NOT_PLAIN.sub(_escaped, name)}/"
 
 
 def _escaped(found: re.Match[str]) -> str:

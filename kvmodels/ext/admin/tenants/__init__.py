@@ -1,0 +1,1 @@
+"""Pages of the tenants of a store: a list, and the pages of each tenant below it."""
