@@ -54,17 +54,8 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "query": (
         (
-            *(
-                "aggregates",
-                "child_counts",
-                "hidden_operands",
-                "hits",
-                "matching",
-                "orders",
-                "paths",
-                "plans",
-                "projection",
-            ),
+            *("aggregates", "arrangement", "child_counts", "group_rows", "hidden_operands", "hits", "matching"),
+            *("orders", "paths", "plans", "projection"),
             *("query", "text_lookups", "truncation"),
         ),
         ("kinds",),

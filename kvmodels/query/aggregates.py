@@ -25,6 +25,7 @@ from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import INTERNAL, dataclass
 from kvmodels.codecs.columns.registry import ColumnOrder
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownLookupError
+from kvmodels.query.arrangement import AS_GROUPED, Arrangement
 from kvmodels.query.orders import refuse_placed
 from kvmodels.query.projection import FieldName, field_of
 from kvmodels.query.query import Query
@@ -418,11 +419,13 @@ class Grouping:
     Attributes:
         columns: the columns to group by, in the order of the call.
         measures: the results.
+        arrangement: the conditions on the rows, their order and their slice.
     """
 
     query: Query = dataclass_field(metadata=INTERNAL)
     columns: tuple[GroupColumn, ...]
     measures: tuple[Measure, ...] = ()
+    arrangement: Arrangement = dataclass_field(default=AS_GROUPED, metadata=INTERNAL)
 
     @property
     def period(self) -> GroupColumn | None:
@@ -490,6 +493,7 @@ class Grouping:
         """Return a one-line description."""
         fields = ", ".join(column.label for column in self.columns)
         results = f" for {', '.join(measure.label for measure in self.measures)}" if self.measures else ""
+        results += "".join(f" {' '.join(line.split())}" for line in self.arrangement.lines())
         return f"{self.query.summary(name)[:-1]} grouped by {fields}{results}>"
 
 
@@ -562,7 +566,7 @@ def grouping_of(query: Query, given: Sequence[FieldName | Trunc]) -> Grouping:
         raise InvalidArgumentError(
             "a query cannot be changed once a slice has been taken",
             argument="group_by",
-            hint="Take the slice of the rows: itertools.islice(groups, 10) reads no further.",
+            hint="Take the slice of the rows: group_by(...).aggregate(...)[:10].",
         )
     refuse_placed(query.placed, "group_by")
     ordered = [field for field, _ in query.directions]
@@ -572,7 +576,7 @@ def grouping_of(query: Query, given: Sequence[FieldName | Trunc]) -> Grouping:
             argument="order_by",
             value=tuple(ordered),
             expected=tuple(names),
-            hint="Order by fields that are grouped by, or sort the rows.",
+            hint="Order by fields that are grouped by, or order the rows: group_by(...).aggregate(...).order_by(...).",
         )
     return Grouping(replace(query, fields=None, distinct=False), columns)
 

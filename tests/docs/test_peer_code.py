@@ -12,7 +12,7 @@ from deno import find_deno_bin
 
 import kvmodels
 from kvmodels import Database, MultiFieldRef
-from kvmodels.api._sync.queryset import GroupedQuery
+from kvmodels.api._sync.queryset import GroupedQuery, Groups
 from kvmodels.api._sync.relations.links import Links
 from kvmodels.api._sync.repository import Repository
 from kvmodels.schema.declare.expressions import FieldRef
@@ -65,6 +65,7 @@ def test_the_names_that_a_page_gives_here_exist(name):
         *dir(FieldRef),
         *dir(MultiFieldRef),
         *dir(GroupedQuery),
+        *dir(Groups),
         *dir(Links),
     }
     assert {word for cell in here for word in re.findall(r"(\w+)\(", cell)} <= known

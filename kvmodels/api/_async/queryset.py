@@ -21,8 +21,9 @@ from kvmodels.flows.describe import preview as previews
 from kvmodels.flows.describe import query_views as notebooks
 from kvmodels.flows.effects import AnyFlow
 from kvmodels.flows.reading import aggregate as aggregation
-from kvmodels.flows.reading import child_counts, queries
+from kvmodels.flows.reading import child_counts, group_rows, queries
 from kvmodels.query import aggregates, plans
+from kvmodels.query import group_rows as arranging
 from kvmodels.query import projection as projections
 from kvmodels.query.child_counts import Exists
 from kvmodels.query.hits import Hit, SearchHit
@@ -1156,8 +1157,84 @@ class AsyncGroups(_AsyncGrouping):
             lambda context: run("preview", previews.preview_groups(context, grouping), grouping.query),
         )
 
+    def having(self, /, **lookups: Any) -> AsyncGroups:
+        """Return the rows that satisfy all of these conditions on their values, as in SQL.
+
+        All groups are read, and their rows are tested. A condition on a field of the groups belongs into ``filter``,
+        which can use an index.
+
+        Args:
+            lookups: such as ``n__gte=5`` for the rows with a result ``n`` of at least 5. Lookups are exact, ne, gt,
+                gte, lt, lte, in, not_in, range and isnull.
+
+        Returns:
+            New rows. Cost: none, nothing is read.
+
+        Raises:
+            UnknownFieldError, UnknownLookupError: the rows have no such key, or there is no such lookup.
+            InvalidValueError: the result cannot be compared with an operand.
+            InvalidArgumentError: there is no condition, or a slice was taken.
+
+        Examples:
+            >>> from kvmodels import AggregateIndex, AsyncDatabase, Count, KvModel, PrimaryKey
+            >>> class Vote(KvModel, collection="votes"):
+            ...     id: PrimaryKey[int]
+            ...     choice: str
+            ...     class Meta:
+            ...         indexes = (AggregateIndex("choice"),)
+            >>> votes = (await AsyncDatabase("memory://", models=[Vote]).open())[Vote]
+            >>> _ = await votes.bulk_create([Vote(id=at, choice=one) for at, one in enumerate("abacab")])
+            >>> counted = votes.group_by("choice").aggregate(n=Count())
+            >>> await counted.having(n__gte=2).order_by("-n")[:1].to_list()
+            [{'choice': 'a', 'n': 3}]
+        """
+        return AsyncGroups(self._runner, arranging.having(self._grouping, lookups))
+
+    def order_by(self, *columns: str) -> AsyncGroups:
+        """Return the rows in this order, replacing any earlier one.
+
+        An order by fields of the groups alone is that of ``order_by`` before ``group_by``. An order by results needs a
+        slice, ``[:10]``, or ``sort_in_memory(limit)`` before ``group_by``: all groups are read, and so many rows are
+        held. Rows with equal values keep the order of the groups.
+
+        Args:
+            columns: keys of the rows, ``"n"`` or ``"-n"``. None comes first in ascending and last in descending orders.
+
+        Returns:
+            New rows. Cost: none, nothing is read.
+
+        Raises:
+            UnknownFieldError: the rows have no such key.
+            InvalidValueError: a column is not a str.
+            InvalidArgumentError: a slice was taken.
+        """
+        return AsyncGroups(self._runner, arranging.ordered(self._grouping, columns))
+
+    def __getitem__(self, item: slice) -> AsyncGroups:
+        """Return a slice of the rows.
+
+        Args:
+            item: ``[a:b]`` without a step, not negative.
+
+        Raises:
+            InvalidArgumentError, InvalidValueError: it is no such slice.
+        """
+        return AsyncGroups(self._runner, arranging.within(self._grouping, item))
+
+    async def first(self) -> dict[str, Any] | None:
+        """Return the first row.
+
+        Returns:
+            The row, or None if there is none. Cost: the first group; of rows with an order, all groups.
+
+        Raises:
+            NoUsableIndexError, IndexNotReadyError, OperationTooLargeError, InvalidValueError: as for ``to_list``.
+        """
+        found = await self[:1].to_list()
+        return found[0] if found else None
+
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
-        scan = aggregation.GroupScan(self._runner.context, self._grouping)
+        scan = group_rows.rows_of(self._runner.context, self._grouping)
         observation = self._runner.observation("group_by", streamed=True)
         with observing.observed(observation):
             while not scan.done:
@@ -1176,7 +1253,7 @@ class AsyncGroups(_AsyncGrouping):
             OperationTooLargeError: more groups than ``sort_in_memory`` allows.
             InvalidValueError: the type of a result cannot hold its value.
         """
-        return await self._runner.run("group_by", aggregation.fetch_groups(self._runner.context, self._grouping))
+        return await self._runner.run("group_by", group_rows.fetch_groups(self._runner.context, self._grouping))
 
     async def explain(self, *, analyze: bool = False) -> aggregation_plans.GroupPlan:
         """Return the source of the rows.

@@ -14,7 +14,7 @@ from kvmodels.errors import ClosedError, KvModelsError
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, steps_of
 from kvmodels.flows.execution.executor import plan_of
-from kvmodels.flows.reading import aggregate, queries
+from kvmodels.flows.reading import aggregate, group_rows, queries
 from kvmodels.flows.reading.scan import Batches, distinct_plan_of
 from kvmodels.query.aggregates import Grouping
 from kvmodels.query.planning.aggregation import GroupPlan
@@ -154,15 +154,15 @@ def preview_groups(context: Context, grouping: Grouping) -> Flow[Preview]:
         reason = _unbounded_groups(plan)
         if reason is not None:
             return Preview(_source_of(plan), None, reason)
-        scan = aggregate.GroupScan(context, grouping)
-        found: list[Any] = yield from scan.next_batch()
+        scan = group_rows.rows_of(context, grouping)
+        found: list[Any] = yield from steps_of(scan.next_batch())
         return Preview(_source_of(plan), found[:ROWS_SHOWN], _count_note(len(found), done=scan.done))
     except KvModelsError as error:
         return failed(error)
 
 
 def _unbounded_groups(plan: GroupPlan) -> str | None:
-    if plan.source == "memory" or plan.limit is not None:
+    if plan.source == "memory" or plan.limit is not None or plan.grouping.arrangement.order:
         return "Not read: all groups are held in memory. Call to_list() to read them."
     return _unbounded(plan.rows.plan) if plan.rows is not None else None
 

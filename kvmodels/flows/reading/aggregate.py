@@ -199,6 +199,11 @@ class GroupScan:
         self._orders = grouping.column_orders()
         self.done = False
 
+    @property
+    def sort_limit(self) -> int | None:
+        """The maximum number of rows to hold in memory, which the plan allows."""
+        return self._grouping.query.sort_limit if self._plan is None else self._plan.grouping.query.sort_limit
+
     def next_batch(self) -> Flow[list[Results]]:
         """Read the next rows in order; the end is signalled by ``done``, not by an empty list."""
         first = self._plan is None
@@ -312,11 +317,6 @@ class GroupScan:
         positions = {column.source.name: at for at, column in enumerate(self._grouping.columns)}
         for name, descending in reversed(self._grouping.order):  # sorts are stable: the last one decides
             keys.sort(key=itemgetter(positions[name]), reverse=descending)
-
-
-def fetch_groups(context: Context, grouping: Grouping) -> Flow[list[Results]]:
-    """Return all rows of a grouped query; raises like ``GroupScan``."""
-    return collected(GroupScan(context, grouping))
 
 
 def planned_groups(context: Context, grouping: Grouping) -> Flow[tuple[HeaderView, GroupPlan]]:

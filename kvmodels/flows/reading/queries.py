@@ -21,7 +21,7 @@ from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import AnyFlow, CountRows, Flow, Read, steps_of
 from kvmodels.flows.execution.executor import MAX_BATCH, count_at_once, plan_of
 from kvmodels.flows.reading import aggregate as aggregation
-from kvmodels.flows.reading import child_counts, ranked, referrers, related, scan, target_values
+from kvmodels.flows.reading import child_counts, group_rows, ranked, referrers, related, scan, target_values
 from kvmodels.flows.reading.child_counts import with_numbers
 from kvmodels.flows.reading.referrers import ReferrerOptions
 from kvmodels.flows.reading.related import followed_collections, with_targets
@@ -265,7 +265,7 @@ def explain_groups(context: Context, grouping: Grouping, *, analyze: bool) -> Fl
     _, plan = yield from aggregation.planned_groups(context, grouping)
     if not analyze:
         return plan
-    made = aggregation.fetch_groups(context, grouping)
+    made = group_rows.fetch_groups(context, grouping)
     rows, tally = yield from _measured(context, grouping.query.schema, made, through_index=plan.through_index)
     return replace(plan, analysis=tally.analysis(len(rows)))
 

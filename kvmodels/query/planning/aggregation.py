@@ -240,6 +240,19 @@ def no_groups(grouping: Grouping, refusal: NoUsableIndexError | None) -> NoUsabl
     )
 
 
+def _no_order(grouping: Grouping) -> NoUsableIndexError:
+    """Return the error for an order by results without a bound of the rows to hold."""
+    return NoUsableIndexError(
+        "no index has groups in the order of their results",
+        model=grouping.query.schema.name,
+        filters=grouping.query.filter_fields,
+        order=order_names(grouping.arrangement.order),
+        candidates=tuple(grouping.query.schema.indexes),
+        hint="Take a slice, which holds only so many rows: order_by(...)[:10]. Or call .sort_in_memory(limit=…) before "
+        "group_by() to hold all of them.",
+    )
+
+
 def _hint(grouping: Grouping, refusal: NoUsableIndexError | None) -> str:
     ways: list[str] = []
     reordered = grouping.with_period_last()
@@ -431,6 +444,7 @@ class GroupPlan:
             yield f"holds up to {self.limit} groups in memory"
         if self.rows is not None:
             yield from str(self.rows.plan).splitlines()
+        yield from self.grouping.arrangement.lines()
         if self.analysis is not None:
             yield f"took        {self.analysis}"
 
@@ -525,6 +539,8 @@ def _end(query: Query, live: LiveCollection, measure: Measure) -> End | None:
 def plan_groups(grouping: Grouping, live: LiveCollection) -> GroupPlan:
     """Return the plan of a grouped query. Raises NoUsableIndexError or IndexNotReadyError."""
     query, limit, order = grouping.query, grouping.query.sort_limit, grouping.order
+    if grouping.arrangement.order and not grouping.arrangement.most_held(limit):
+        raise _no_order(grouping)
     counters = counter_plan(query, live, grouping.measures, order)
     if counters is not None:
         ordered = counters.ordered and grouping.follows_order
