@@ -42,8 +42,9 @@ class Finding:
     """One key with an unexpected or missing row.
 
     Attributes:
-        kind: ``dangling``: an index entry that its record does not expect (key, value, deadline). ``missing``: an
-            expected entry that is absent, or belongs to another record with the same value. ``foreign``: a key under a
+        kind: ``dangling``: an index entry that its record does not expect (key, value, deadline), or the announcement
+            of a message of a tenant that is not there. ``missing``: an expected entry that is absent, or belongs to
+            another record with the same value; or the announcement of a message is absent. ``foreign``: a key under a
             prefix of the collection that this library would not write. ``undecodable``: a record that is not a
             document, or that its model does not accept. ``computed``: a record whose stored value of a computed column
             differs from the result of its function. ``counter``: a counter of an index, such as a number of records,

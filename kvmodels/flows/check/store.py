@@ -23,11 +23,19 @@ from kvmodels.catalog.catalogue import (
     stored_record_layout,
 )
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
-from kvmodels.catalog.keyspace import TENANT_ROWS, RecordLayout, reference_anchors, reference_guards, violation_prefix
+from kvmodels.catalog.keyspace import (
+    ANNOUNCED,
+    TENANT_ROWS,
+    RecordLayout,
+    reference_anchors,
+    reference_guards,
+    violation_prefix,
+)
 from kvmodels.catalog.unknown import unknown_description
 from kvmodels.core.keys import decode_key, encode_key, key_successor
 from kvmodels.core.operations import AtomicWrite, Delete, ReadRange, Row, after_prefix, point, vacant_range
 from kvmodels.errors import SchemaMismatchError
+from kvmodels.flows.check.announcements import check_announcements
 from kvmodels.flows.check.findings import CheckReport, Finding, shown_key
 from kvmodels.flows.check.histories import check_histories
 from kvmodels.flows.check.records import RecordEntries, Suspect
@@ -56,8 +64,10 @@ def check_store(context: Context, *, repair: Repair, pace: Pace) -> Flow[CheckRe
     for name, stored in view.header.collections.items():
         if name not in context.schemas:
             reports.append((yield from _check_undeclared(context, stored, pace)))
-    tenants = yield from read((vacant_range(TENANT_ROWS),))
-    if tenants.ranges[0]:
+    tenants, announced = (yield from read((vacant_range(TENANT_ROWS), vacant_range(ANNOUNCED)))).ranges
+    if tenants or announced:
+        reports.append((yield from check_announcements(context, repair=bool(repair), pace=pace)))
+    if tenants:
         reports.append(CheckReport(0, (), ("tenants: db.check(tenants=True) checks them",)))
     return _together(reports)
 

@@ -259,7 +259,8 @@ class SchemaChanges(ABC):
     ) -> findings.CheckReport | tenant_checks.TenantsCheck:
         """Check that index entries and counters match the records exactly; safe next to live writers.
 
-        Tenants are left alone; ``tenants`` checks them instead of the store itself.
+        Tenants are left alone, except that their messages are compared with the announcements of these in the store;
+        ``tenants`` checks them instead of the store itself.
 
         Args:
             model: check only its collection; None for all.
