@@ -562,6 +562,7 @@ def grouping_of(query: Query, given: Sequence[FieldName | Trunc]) -> Grouping:
             value=tuple(names),
             hint='Name each field once: group_by("country", "kind"). Without groups, call aggregate() itself.',
         )
+    query = query.without_default_order()
     if query.sliced:
         raise InvalidArgumentError(
             "a query cannot be changed once a slice has been taken",

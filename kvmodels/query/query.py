@@ -200,6 +200,11 @@ class Query:
         if variants is not None and not self.where:
             object.__setattr__(self, "where", variants.where)  # other classes share the collection
 
+    def without_default_order(self) -> Query:
+        """Return the query without the order of ``Meta.ordering``, for a result that no order affects."""
+        # By identity, because order_by() with the same columns asks for them.
+        return self if not self.order or self.order is not self.schema.ordering else replace(self, order=())
+
     @property
     def sliced(self) -> bool:
         """Whether the query is a slice."""
@@ -213,8 +218,7 @@ class Query:
     @property
     def target_order(self) -> tuple[str, ...]:
         """Return the paths to fields of targets in the order."""
-        fields = [order.field for order in self.order]
-        return tuple(field for field in fields if len(split_path(self.schema, field)) > 1)
+        return tuple(order.field for order in self.order if len(split_path(self.schema, order.field)) > 1)
 
     @property
     def placed(self) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
     __slots__ = ()
 
     def __init__(self, runner: AsyncRunner) -> None:
-        super().__init__(runner, Query(runner.schema))
+        super().__init__(runner, Query(runner.schema, order=runner.schema.ordering))
 
     def _run_flow(
         self,

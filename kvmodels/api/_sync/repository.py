@@ -77,7 +77,7 @@ class Repository(QuerySet[M], Generic[M]):
     __slots__ = ()
 
     def __init__(self, runner: Runner) -> None:
-        super().__init__(runner, Query(runner.schema))
+        super().__init__(runner, Query(runner.schema, order=runner.schema.ordering))
 
     def _run_flow(
         self,

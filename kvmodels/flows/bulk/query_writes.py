@@ -112,6 +112,8 @@ def _written(
     query: Query, changes: Mapping[str, Any] | None, options: BulkOptions, writer: ChangeBuilder
 ) -> Flow[BulkResult]:
     context = writer.context
+    if not query.sliced:
+        query = query.without_default_order()
     query = yield from resolved(context, query)
     work = RemoveAction(writer, query) if changes is None else UpdateAction(writer, query, changes)
     source = KeySource(context, query)

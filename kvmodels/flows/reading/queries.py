@@ -166,6 +166,7 @@ def only_result(context: Context, query: Query) -> Flow[Any]:
 
 def count(context: Context, query: Query) -> AnyFlow[int]:
     """Return the flow that counts the results: from counters, if an aggregate index keeps them."""
+    query = query.without_default_order()
     if query.pending:
         return run_resolved(context, query, count)
     if query.distinct and is_distinct(query):
@@ -182,6 +183,7 @@ def _counted(context: Context, query: Query) -> Flow[int]:
 
 def exists(context: Context, query: Query) -> AnyFlow[bool]:
     """Return the flow that finds out whether there is any result; duplicates do not matter."""
+    query = query.without_default_order()
     if query.pending:
         return run_resolved(context, query, exists)
     return scan.exists(context, replace(query, distinct=False) if query.distinct else query)

@@ -433,7 +433,7 @@ class DistinctScan:
 
     def __init__(self, context: Context, query: Query) -> None:
         self._context = context
-        self._query = query
+        self._query = query.without_default_order()
         self._plan: planning.DistinctPlan | None = None
         self._position: QueryPosition | None = None
         self._last: tuple[Any, ...] | None = None

@@ -49,6 +49,7 @@ def is_distinct(query: Query) -> bool:
 
 def plan_distinct(query: Query, live: LiveCollection) -> DistinctPlan:
     """Return the plan of the distinct values of a query; its slice is ignored."""
+    query = query.without_default_order()
     refuse_placed(query.placed, "distinct")
     fields = query.fields or ()
     ordered = [field for field, _ in query.directions]

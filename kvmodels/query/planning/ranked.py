@@ -59,6 +59,7 @@ def ranked_query(query: Query, method: str, by: FieldName, origin: Any, within: 
     UnknownLookupError for a field that has no distances, NoUsableIndexError without an index, InvalidValueError for
     the origin, and InvalidArgumentError.
     """
+    query = query.without_default_order()
     _require_plain(query, method)
     schema = query.schema
     definition, ranking = _ranking_for(schema, method, by)

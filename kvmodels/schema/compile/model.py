@@ -107,7 +107,8 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
 
     Class keywords: ``collection`` (by default the class name in snake_case), ``abstract``, ``discriminator`` (the field
     that distinguishes the subclasses that share this collection), and the settings of pydantic's ``ConfigDict``.
-    ``class Meta`` may contain ``indexes``, ``schema_version``, ``upgrades``, ``trust_validators`` and ``ttl``.
+    ``class Meta`` may contain ``indexes``, ``ordering``, ``schema_version``, ``upgrades``, ``trust_validators`` and
+    ``ttl``.
 
     Examples:
         >>> from kvmodels import Field, Indexed, KvModel, PrimaryKey, Unique

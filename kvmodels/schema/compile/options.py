@@ -23,7 +23,7 @@ from kvmodels.schema.definition.upgrades import Upgrade, declared_upgrades, mark
 LONGEST_TTL_S = 1e11
 """About 3,000 years, within the range of timedelta."""
 
-_OF_COLLECTIONS = ("collection", "discriminator", "history", "schema_version", "ttl", "upgrades")
+_OF_COLLECTIONS = ("collection", "discriminator", "history", "ordering", "schema_version", "ttl", "upgrades")
 """Options that belong to the first class of a collection with several."""
 
 META_OPTIONS = sorted((*_OF_COLLECTIONS, "abstract", "indexes", "trust_validators"))
@@ -44,6 +44,7 @@ class ModelOptions:
         upgrades: the upgrades from older schema versions, including those of abstract parents, by version.
         discriminator: the field that distinguishes the classes of one collection; None if there is only one class.
         history: the declared history; None if old versions are not kept.
+        ordering: the names of the default order, with ``-`` for a descending one; empty if there is none.
     """
 
     abstract: bool
@@ -55,6 +56,7 @@ class ModelOptions:
     upgrades: tuple[Upgrade, ...] = ()
     discriminator: str | None = None
     history: History | None = None
+    ordering: tuple[str, ...] = ()
 
 
 def options_of(cls: Any) -> ModelOptions | None:
@@ -120,6 +122,7 @@ def resolve_options(
         upgrades=_upgrades(cls, declared, parents, inherited, version),
         discriminator=united[0].discriminator if united else _discriminator(name, declared),
         history=_history(name, declared, of_meta),
+        ordering=_ordering(name, declared, of_meta),
     )
 
 
@@ -294,6 +297,23 @@ def _history(model: str, declared: Mapping[str, Any], inherited: Iterable[ModelO
         model=model,
         option="history",
         hint="Write history = History(), or History(keep=timedelta(days=365)).",
+    )
+
+
+def _ordering(model: str, declared: Mapping[str, Any], inherited: Iterable[ModelOptions]) -> tuple[str, ...]:
+    """Return the declared default order, or that of the nearest parent that declares one."""
+    if "ordering" not in declared:
+        return next((one.ordering for one in inherited if one.ordering), ())
+    ordering = declared["ordering"]
+    if isinstance(ordering, (list, tuple)):
+        found = cast("list[Any]", ordering)
+        if all(isinstance(name, str) for name in found):
+            return tuple(found)
+    raise ModelDefinitionError(
+        "Meta.ordering is not a tuple of names of fields",
+        model=model,
+        option="ordering",
+        hint='Write ordering = ("-created",), with the comma.',
     )
 
 

@@ -36,6 +36,7 @@ from kvmodels.schema.definition.forms import Form, must_be_stored
 from kvmodels.schema.definition.kinds import kind_of
 from kvmodels.schema.definition.upgrades import Upgrades
 from kvmodels.schema.definition.values import RESERVED_FIELD
+from kvmodels.schema.filters.ordering import default_order
 
 SCHEMA_ATTRIBUTE = "__kv_schema__"
 """The class attribute for the compiled schema."""
@@ -77,7 +78,9 @@ def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSch
     _check_discriminator(model, options)
     references, own = foreign_keys(schema, declarations, fields.markers)
     indexes = [own.pop(index.name, index) if index.unique else index for index in indexes]
-    return replace(schema, indexes=_by_name(model.__name__, [*indexes, *own.values()]), references=references)
+    ordering = default_order(schema, options.ordering)
+    named = _by_name(model.__name__, [*indexes, *own.values()])
+    return replace(schema, indexes=named, references=references, ordering=ordering)
 
 
 def _check_discriminator(model: type[Any], options: ModelOptions) -> None:

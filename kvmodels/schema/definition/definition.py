@@ -506,6 +506,7 @@ class ModelSchema:
         revise: converts a stored document and new values to the object and its ``PreparedObject``, validated once; None
             if the document must be decoded first.
         prepare_many: converts new objects to a ``PreparedBatch``; None if ``prepare`` must be called for each.
+        ordering: ``Meta.ordering``, the order of query sets without another one; empty if there is none.
         references: the foreign keys by field.
         targets: the schemas of their targets by field; none before a database is opened.
         relations: the many-to-many relations by name, of both sides; none before a database is opened.
@@ -540,6 +541,7 @@ class ModelSchema:
     fast_decoding: FastDecoding | None = None
     revise: Callable[[Document, Mapping[str, Any]], Any] | None = None
     prepare_many: Callable[[Sequence[Any]], Any] | None = None
+    ordering: tuple[Order, ...] = ()
     references: Mapping[str, Reference] = field(default_factory=dict[str, Reference])
     targets: dict[str, ModelSchema] = field(default_factory=dict[str, "ModelSchema"], compare=False, repr=False)
     relations: dict[str, Relation] = field(default_factory=dict[str, Relation], compare=False, repr=False)
