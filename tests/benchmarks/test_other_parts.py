@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import admin, concurrency, growth, imports, observers, serve
+from benchmarks import admin, concurrency, growth, imports, observers, serve, tenants
 from benchmarks.__main__ import chosen, installed
 from benchmarks.columns.registry import COLUMNS
 from benchmarks.measuring import folder_bytes, resident_bytes
@@ -53,6 +53,20 @@ def test_every_page_of_the_admin_is_measured_at_every_size():
     medians = admin.measure(sizes=(40, 1_200), rounds=1)
     assert list(medians) == list(admin.paths(40))
     assert all(len(of_sizes) == 2 and min(of_sizes) > 0 for of_sizes in medians.values())
+
+
+def test_many_tenants_are_filled_counted_killed_in_apply_and_listened_to():
+    found = tenants.measured("sqlite", tenants.Sizes(tenants=6, views=5, listened=3, commits=2), say=lambda _: None)
+    for title, call in found.calls.items():
+        assert call.warm[0] == call.store[0], title
+        assert call.cold[0] == call.store[0] + 1, title
+        assert 0 < call.store[1] < call.warm[1] < call.cold[1], title
+    assert (found.header_bytes > 100, found.view_bytes > 1_000) == (True, True)
+    assert found.killed_at[0] >= 2
+    assert 0 < found.resumed.applied <= 6 + tenants.LARGE_TENANTS - found.killed_at[-1] + 1
+    assert (found.current.applied, found.current.commits) == (0, 0)
+    assert list(found.idle_reads) == [1, 3]
+    assert "reads of a listener" in tenants.shown({"sqlite": found})
 
 
 def test_every_store_is_served_to_the_real_deno():
