@@ -76,6 +76,8 @@ _NAMES_OF = {
     "schema.compile.model": "KvModel",
     "schema.compile.request_bodies": "Creation Partial",
     "schema.declare.annotations": "Stored",
+    "api.blob_files": "BlobFile BlobStream OpenBlob",
+    "schema.declare.blob": "Blob",
     "schema.declare.declarations": "AggregateIndex Index UniqueConstraint",
     "schema.declare.expressions": "Expression FieldRef ForeignKeyRef MultiFieldRef Q col",
     "schema.declare.history": "History",

@@ -19,6 +19,9 @@ from kvmodels.api._sync.ranked import RankedQuery as RankedQuery
 from kvmodels.api._sync.relations.links import Links as Links
 from kvmodels.api._sync.repository import Repository as Repository
 from kvmodels.api._sync.transaction import Transaction as Transaction
+from kvmodels.api.blob_files import BlobFile as BlobFile
+from kvmodels.api.blob_files import BlobStream as BlobStream
+from kvmodels.api.blob_files import OpenBlob as OpenBlob
 from kvmodels.api.settings import DatabaseSettings as DatabaseSettings
 from kvmodels.catalog.evolution import PlanStep as PlanStep
 from kvmodels.catalog.evolution import RefusedRecord as RefusedRecord
@@ -30,6 +33,8 @@ from kvmodels.core.values import KeyNumber as KeyNumber
 from kvmodels.core.values import KvMap as KvMap
 from kvmodels.core.values import KvU64 as KvU64
 from kvmodels.errors import AlreadyExistsError as AlreadyExistsError
+from kvmodels.errors import BlobGoneError as BlobGoneError
+from kvmodels.errors import BlobTooLargeError as BlobTooLargeError
 from kvmodels.errors import CatalogueFullError as CatalogueFullError
 from kvmodels.errors import ClosedError as ClosedError
 from kvmodels.errors import CommitUnknownError as CommitUnknownError
@@ -153,6 +158,7 @@ from kvmodels.schema.compile.model import KvModel as KvModel
 from kvmodels.schema.compile.request_bodies import Creation as Creation
 from kvmodels.schema.compile.request_bodies import Partial as Partial
 from kvmodels.schema.declare.annotations import Stored as Stored
+from kvmodels.schema.declare.blob import Blob as Blob
 from kvmodels.schema.declare.declarations import AggregateIndex as AggregateIndex
 from kvmodels.schema.declare.declarations import Index as Index
 from kvmodels.schema.declare.declarations import UniqueConstraint as UniqueConstraint
@@ -221,6 +227,11 @@ __all__ = [
     "AutoNow",
     "AutoNowAdd",
     "Avg",
+    "Blob",
+    "BlobFile",
+    "BlobGoneError",
+    "BlobStream",
+    "BlobTooLargeError",
     "Board",
     "BoardPlan",
     "Box",
@@ -315,6 +326,7 @@ __all__ = [
     "NoUsableIndexError",
     "NonIdempotentValidatorError",
     "Observer",
+    "OpenBlob",
     "OperationCounters",
     "OperationTooLargeError",
     "Page",

@@ -5,6 +5,7 @@
     ├── NonIdempotentValidatorError
     ├── DoesNotExist(LookupError)                     also as User.DoesNotExist
     ├── MultipleObjectsReturned                       also as User.MultipleObjectsReturned
+    ├── BlobGoneError(LookupError)
     ├── IntegrityError
     │   ├── AlreadyExistsError
     │   ├── UniqueViolationError
@@ -28,6 +29,7 @@
     ├── LimitExceededError(ValueError)
     │   ├── KeyTooLargeError
     │   ├── ValueTooLargeError
+    │   ├── BlobTooLargeError
     │   ├── CatalogueFullError
     │   └── OperationTooLargeError
     ├── QueryError(ValueError)
@@ -157,6 +159,20 @@ class MultipleObjectsReturned(KvModelsError):  # noqa: N818 - Django's name, whi
     default_hint = "Use filter(...).first(), or look up by the primary key or a unique index."
     model: str
     lookup: Any
+
+
+class BlobGoneError(KvModelsError, LookupError):
+    """The content of a blob is no longer stored: its record was changed or removed, and a sweep has run since.
+
+    Attributes:
+        size: the size of the blob in bytes.
+        sha256: the hash of its content, in hexadecimal.
+    """
+
+    code = "KV203"
+    default_hint = "Load the record again: it has another blob now, or none."
+    size: int | None
+    sha256: str | None
 
 
 class IntegrityError(KvModelsError):
@@ -420,7 +436,14 @@ class ValueTooLargeError(LimitExceededError):
     """An encoded value is larger than the engine allows."""
 
     code = "KV603"
-    default_hint = "Store less in one record, or divide it into several."
+    default_hint = "Store less in one record, divide it into several, or store a file in a field of the type Blob."
+
+
+class BlobTooLargeError(LimitExceededError):
+    """The content of a blob is longer than ``max_bytes``; its record was not written."""
+
+    code = "KV606"
+    default_hint = "Store less, or allow more: Blob(source, max_bytes=1_000_000_000)."
 
 
 class CatalogueFullError(LimitExceededError):

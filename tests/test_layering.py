@@ -48,7 +48,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     "indexing": (
         ("budget", "entries", "entry_columns", "rules"),
         ("versions",),
-        ("loaded_versions",),
+        ("blobs", "loaded_versions"),
         ("kinds",),
         ("built_entries", "cascades", "compiler", "other_indexes", "references", "simple"),
     ),
@@ -63,6 +63,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "flows": (
         ("arguments", "context", "effects", "retry_policy", "scans", "settling", "signals"),
+        ("blobs",),
         ("hydration",),
         ("references",),
         ("evolution", "execution"),
@@ -75,6 +76,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     "api": (
         (
             "atomic",
+            "blob_files",
             "core",
             "deno_file",
             "dump_files",

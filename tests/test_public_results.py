@@ -94,6 +94,7 @@ ARGUMENTS = {
     "Order",
     "ParsedLookups",
     "Polygon",
+    "StoredBlob",
     "Sum",
     "Trunc",
     "Upgrade",

@@ -9,7 +9,7 @@ import copy
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast, get_args
@@ -30,6 +30,7 @@ from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionEr
 from kvmodels.flows import tenant_schemas, tenants
 from kvmodels.flows.arguments import items_of, require_flag, require_text
 from kvmodels.flows.bulk import options_and_results as bulk_options
+from kvmodels.flows.check import blobs as blob_content
 from kvmodels.flows.check import counters, findings, scrub
 from kvmodels.flows.check import store as store_check
 from kvmodels.flows.context import Context
@@ -55,6 +56,7 @@ from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.compile.links import link_models
 from kvmodels.schema.compile.polymorphic import collection_schema, root_of, view_of
 from kvmodels.schema.compile.targets import resolved_targets
+from kvmodels.schema.declare.blob import BlobHome
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.values import RESERVED_FIELD
 
@@ -261,10 +263,16 @@ class DatabaseCore:
             )
         return self._context
 
-    def open(self, engine: Engine, release_writes: Callable[[Engine], object] | None = None) -> Flow[None]:
+    def open(
+        self,
+        engine: Engine,
+        release_writes: Callable[[Engine], object] | None = None,
+        blob_home: BlobHome | None = None,
+    ) -> Flow[None]:
         """Bring the store in line with the declarations; see ``flows/evolution/header.py``.
 
         ``release_writes`` releases a reservation of writes in the world of the facade; None makes no reservations.
+        ``blob_home`` opens the blobs of loaded records.
         """
         capabilities = engine.capabilities
         _require_storable(self.form.codec, capabilities.traits, engine.url)
@@ -275,6 +283,7 @@ class DatabaseCore:
             release_writes=partial(release_writes, engine)
             if release_writes is not None and capabilities.writes.reserve is not None
             else None,
+            blob_home=blob_home,
         )
         view = yield from stored_header.open_database(context, writable=not self._readonly)
         self._reserve(view.header)
@@ -386,6 +395,11 @@ class DatabaseCore:
         chosen = self.schemas.values() if model is None else (self.schema_for(model),)
         counted = [schema for schema in chosen if any(index.has_counters for index in schema.indexes.values())]
         return [counters.recount(self.context, schema, pace) for schema in counted]
+
+    def blob_checks(self, model: type[Any] | None, *, hashes: bool) -> Iterator[blob_content.BlobCheck]:
+        """Yield the check of the content of blobs, if there are any; ``compare`` of it is run in a snapshot."""
+        only = None if model is None else self.schema_for(model).collection
+        return blob_content.blob_checks(self.context, only, hashes=hashes)
 
     def settle(
         self, report: findings.CheckReport, recounted: counters.Recount, repair: scrub.Repair

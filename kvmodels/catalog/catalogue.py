@@ -33,6 +33,7 @@ from enum import StrEnum
 from typing import Any, Final, cast, get_args
 
 from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.blobs import BLOBS_SECTION, blob_fields_in, blobs_value
 from kvmodels.catalog.history import SECTION, StoredHistory, first_history, history_in
 from kvmodels.catalog.keyspace import (
     FORMAT,
@@ -53,7 +54,7 @@ LOADING = "loading"
 """The name in the header for the token of a load until the load is complete."""
 
 _SECTIONS: Final = frozenset({"format", "collections", LOADING, "before"})
-_OPTIONAL_SECTIONS: Final = ("upgraded", "oldest", "dropping", SECTION)
+_OPTIONAL_SECTIONS: Final = ("upgraded", "oldest", "dropping", SECTION, BLOBS_SECTION)
 _COLLECTION_SECTIONS: Final = frozenset(
     ("primary_key", "fields", "columns", "schema_version", "generations", "retired", "indexes", *_OPTIONAL_SECTIONS)
 )
@@ -168,7 +169,8 @@ class StoredCollection:
     ``schema_version`` is that of the newest release that was applied, and the lowest that may write; ``oldest`` is the
     lowest that a record may have; ``upgraded`` holds for each field the version whose upgrade changed it last.
     ``dropping`` means that its rows are being removed, so that no process may use it. ``history`` is None if old
-    versions have no rows. ``extra`` holds the sections that this release does not know.
+    versions have no rows. ``blobs`` holds the names of the fields that may hold blobs.
+    ``extra`` holds the sections that this release does not know.
     """
 
     name: str
@@ -183,6 +185,7 @@ class StoredCollection:
     upgraded: Mapping[str, int]
     dropping: bool = False
     history: StoredHistory | None = None
+    blobs: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
@@ -221,6 +224,7 @@ class StoredCollection:
             self,
             fields={**self.fields, **{name: schema.fields[name].type_name for name in names}},
             columns={**self.columns, **codecs},
+            blobs=tuple(dict.fromkeys((*self.blobs, *(name for name in schema.blobs if name in names)))),
         )
 
     def index(self, name: str, generation: int) -> StoredIndex | None:
@@ -373,6 +377,8 @@ def _collection_value(collection: StoredCollection) -> dict[str, Any]:
         versions["dropping"] = True
     if collection.history is not None:
         versions[SECTION] = collection.history.to_value()
+    if collection.blobs:
+        versions[BLOBS_SECTION] = blobs_value(collection.blobs)
     return {
         **versions,
         "primary_key": [list(column) for column in collection.primary_key],
@@ -400,7 +406,9 @@ def _collection_value(collection: StoredCollection) -> dict[str, Any]:
 
 def _collection(name: str, value: Mapping[str, Any]) -> StoredCollection:
     history = history_in(value.get(SECTION))
-    known = _COLLECTION_SECTIONS if history is not None else _COLLECTION_SECTIONS - {SECTION}
+    blobs = blob_fields_in(value.get(BLOBS_SECTION))
+    unread = {name for name, read in ((SECTION, history), (BLOBS_SECTION, blobs)) if read is None}
+    known = _COLLECTION_SECTIONS - unread
     return StoredCollection(
         name=name,
         primary_key=tuple(tuple(column) for column in value["primary_key"]),
@@ -414,6 +422,7 @@ def _collection(name: str, value: Mapping[str, Any]) -> StoredCollection:
         upgraded={field: int(version) for field, version in value.get("upgraded", {}).items()},
         dropping=value.get("dropping") is True,
         history=history,
+        blobs=blobs or (),
         extra={section: content for section, content in value.items() if section not in known},
     )
 
@@ -462,6 +471,7 @@ def stored_collection(
         oldest=1 if state is IndexState.DISABLED else schema.schema_version,
         upgraded=dict(schema.touched),
         history=None if state is IndexState.DISABLED else first_history(schema.history),
+        blobs=schema.blobs,
     )
 
 

@@ -15,6 +15,7 @@ from dataclasses import field, replace
 from typing import Any, Final, Protocol, TypeAlias
 
 from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog import mismatches
 from kvmodels.catalog.catalogue import (
     Header,
     IndexState,
@@ -36,6 +37,7 @@ from kvmodels.catalog.unknown import unknown_description
 from kvmodels.codecs.columns.base import ColumnCodec, descending, nullable
 from kvmodels.core.operations import PlainRow
 from kvmodels.errors import SchemaMismatchError
+from kvmodels.schema.declare.blob import BlobHome
 from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.definition.values import stored_name
 from kvmodels.schema.filters.operands import takes_as_given
@@ -76,6 +78,7 @@ class CompiledCollection:
         lookups: of single records, by model, fields and whether the record must exist.
         plans: decisions and range plans by the shape of the query; at most ``MAX_PLANS``.
         writer: compiles writes of records, if every index is simple.
+        blob_home: opens the blobs of its records.
     """
 
     loaders: dict[tuple[type, bool], Loader] = field(default_factory=dict[tuple[type, bool], Loader])
@@ -86,6 +89,7 @@ class CompiledCollection:
     lookups: dict[Hashable, object] = field(default_factory=dict[Hashable, object])
     plans: dict[Hashable, object] = field(default_factory=dict[Hashable, object])
     writer: object | None = None
+    blob_home: BlobHome | None = None
 
     def keep_plan(self, shape: Hashable, plan: object) -> None:
         """Cache a plan for further queries of its shape."""
@@ -147,6 +151,8 @@ class LiveCollection:
         references: the foreign keys of the maintained indexes.
         referrers: the foreign keys of all collections of the store that refer to this one.
         history: the listed history, whose rows every writer keeps; None: old versions have no rows.
+        blobs: the listed blob fields, whose content every writer keeps or gives up.
+        is_staged: whether a commit of its records also writes rows of their history or of their blobs.
         compiled: loaders, lookups, plans and writers for this header; ignored by comparisons.
     """
 
@@ -164,7 +170,12 @@ class LiveCollection:
     references: tuple[OutgoingReference, ...] = ()
     referrers: tuple[IncomingReference, ...] = ()
     history: StoredHistory | None = None
+    blobs: tuple[str, ...] = ()
+    is_staged: bool = field(init=False, compare=False, repr=False)
     compiled: CompiledCollection = field(default_factory=CompiledCollection, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_staged", self.history is not None or bool(self.blobs))
 
 
 @dataclass(slots=True)
@@ -207,7 +218,7 @@ def join(schema: ModelSchema, header: Header, fences: Mapping[tuple[str, str, in
     layout = record_layout(schema)
     stored = header.collections.get(schema.collection)
     if stored is None:
-        missing = _mismatch("the collection is not in this store yet", schema, None, None, None)
+        missing = mismatches.mismatch("the collection is not in this store yet", schema, None, None, None)
         states = dict.fromkeys(schema.indexes, IndexState.DISABLED)
         return LiveCollection(schema, layout, (), {}, states, None, missing)
     refused = _refusal(schema, stored)
@@ -218,17 +229,13 @@ def join(schema: ModelSchema, header: Header, fences: Mapping[tuple[str, str, in
     readable = {index.stored.name: index for index in maintained if _serves_meanwhile(schema, stored, index)} | own
     states = {name: _state(schema, stored, name) for name in schema.indexes if name not in own}
     unknown = unknown_description(header, stored, schema.indexes)
-    read_only = unknown or (_too_old(schema, stored) if is_older(schema, stored) else read_only)
-    unenforced = unenforced_references(schema, stored) if read_only is None else []
-    if unenforced:
-        read_only = not_enforced(schema, unenforced[0])
-    missing_builds = unbuilt_from_the_start(schema, stored) if read_only is None else []
-    if missing_builds:
-        read_only = _not_built(schema, missing_builds[0])
+    read_only = unknown or (mismatches.too_old(schema, stored) if is_older(schema, stored) else read_only)
+    unbuilt = _obstacle(schema, stored) if read_only is None else None
+    read_only = read_only or unbuilt
     unraised = read_only is None and max(schema.touched.values(), default=1) > stored.schema_version
     if unraised:
         # Not earlier: older releases could not read its records, nor find them by fields that an upgrade changes.
-        read_only = _too_new(schema, stored)
+        read_only = mismatches.too_new(schema, stored)
     replaced = frozenset(name for name in states if _is_replaced(schema, stored, schema.indexes[name]))
     found = schema, layout, maintained, readable, states
     return LiveCollection(
@@ -237,12 +244,24 @@ def join(schema: ModelSchema, header: Header, fences: Mapping[tuple[str, str, in
         read_only=read_only,
         unknown=unknown is not None,
         unraised=unraised,
-        unbuilt=bool(unenforced or missing_builds),
+        unbuilt=unbuilt is not None,
         replaced=replaced,
         references=tuple(_outgoing_references(maintained)),
         referrers=referrers_of(header, schema.collection),
         history=stored.history if stored.history is None or stored.history.state != "dropping" else None,
+        blobs=stored.blobs,
     )
+
+
+def _obstacle(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchError | None:
+    """Return the error for a write as long as ``apply`` has not listed or built what this release declares."""
+    unenforced = unenforced_references(schema, stored)
+    if unenforced:
+        return not_enforced(schema, unenforced[0])
+    unbuilt = unbuilt_from_the_start(schema, stored)
+    if unbuilt:
+        return mismatches.not_built(schema, unbuilt[0])
+    return None if set(stored.blobs).issuperset(schema.blobs) else mismatches.blob_not_listed(schema, stored)
 
 
 def _is_readable(schema: ModelSchema, stored: StoredCollection, index: LiveIndex) -> bool:
@@ -294,7 +313,7 @@ def rejoin(schema: ModelSchema, header: Header, *, empty: bool = False) -> LiveC
     for known, known_empty, live in shared.joined:
         if known is header and known_empty is empty:
             refused, read_only = copy(live.refused), copy(live.read_only)
-            compiled = CompiledCollection(live.compiled.loaders)
+            compiled = CompiledCollection() if schema.blobs else CompiledCollection(live.compiled.loaders)
             return replace(live, refused=refused, read_only=read_only, compiled=compiled)
     live = join(schema, header, {})
     if empty:
@@ -302,52 +321,6 @@ def rejoin(schema: ModelSchema, header: Header, *, empty: bool = False) -> LiveC
         live = replace(listed, read_only=live.read_only)
     shared.joined = (*shared.joined[1 - REMEMBERED_HEADERS :], (header, empty, live))
     return live
-
-
-_OTHER_RELEASE = "Run the release of your program that declares the stored schema, or open with the matching models."
-
-
-_OTHER_TYPE = (
-    "Entries of both types cannot be kept in one index: declare an upgrade that touches the field and converts the "
-    "records, or store values of the new type in a new field, or the records in a new collection."
-)
-_OTHER_VERSION = "Raise the version= of the function: its results are then another column, which a build makes."
-
-
-def _mismatch(
-    message: str, schema: ModelSchema, index: str | None, stored: Any, declared: Any, *, hint: str = _OTHER_RELEASE
-) -> SchemaMismatchError:
-    return SchemaMismatchError(
-        message, collection=schema.collection, index=index, stored=stored, declared=declared, hint=hint
-    )
-
-
-def _too_old(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchError:
-    versions = stored.schema_version, schema.schema_version
-    return _mismatch("the stored schema version is newer than the declared one", schema, None, *versions)
-
-
-def _too_new(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchError:
-    return _mismatch(
-        "this release writes records of a higher schema version than the stored one",
-        schema,
-        None,
-        stored.schema_version,
-        schema.schema_version,
-        hint="Run db.apply() in this release: from then on it writes, and older releases only read. Until then only "
-        "they write and remove records.",
-    )
-
-
-def _not_built(schema: ModelSchema, index: str) -> SchemaMismatchError:
-    return _mismatch(
-        "the collection already held records when it was first opened, and an index of it has not been built for them",
-        schema,
-        index,
-        IndexState.DISABLED.value,
-        IndexState.READABLE.value,
-        hint="Run db.apply(), or db.build_indexes(): until the build has begun, this process only reads.",
-    )
 
 
 def is_older(schema: ModelSchema, stored: StoredCollection) -> bool:
@@ -361,21 +334,23 @@ def is_older(schema: ModelSchema, stored: StoredCollection) -> bool:
 def require_current_release(schema: ModelSchema, stored: StoredCollection) -> None:
     """Raise SchemaMismatchError if a newer release has raised the schema version; only it may change indexes."""
     if is_older(schema, stored):
-        raise _too_old(schema, stored)
+        raise mismatches.too_old(schema, stored)
 
 
 def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchError | None:
     if stored.dropping:
         hint = f'Finish it with db.drop_collection("{stored.name}") in a process without this model, and open again.'
-        return _mismatch("the collection is being dropped", schema, None, None, None, hint=hint)
+        return mismatches.mismatch("the collection is being dropped", schema, None, None, None, hint=hint)
     primary_key = tuple(tuple(column.signature()) for column in schema.primary_key)
     if primary_key != stored.primary_key:
-        return _mismatch("the primary key differs from the stored one", schema, None, stored.primary_key, primary_key)
+        return mismatches.mismatch(
+            "the primary key differs from the stored one", schema, None, stored.primary_key, primary_key
+        )
     if is_older(schema, stored):
         return None  # an older release, which only reads, through its declared indexes
     missing = missing_upgrades(schema, stored)
     if missing:
-        return _mismatch(
+        return mismatches.mismatch(
             "stored records may still need an upgrade that is not declared",
             schema,
             None,
@@ -388,13 +363,13 @@ def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchErr
             continue  # only queries through it are refused, and writes
         for name, (codec_name, declared) in retyped_columns(schema, index).items():
             if schema.touched.get(name.partition(".")[0], 1) <= stored.oldest:
-                return _mismatch(
+                return mismatches.mismatch(
                     "the type of an indexed column differs from the stored one",
                     schema,
                     index.name,
                     {name: codec_name},
                     {name: declared},
-                    hint=_OTHER_VERSION if name in schema.computed else _OTHER_TYPE,
+                    hint=mismatches.OTHER_VERSION if name in schema.computed else mismatches.OTHER_TYPE,
                 )
     return None
 
@@ -487,22 +462,22 @@ def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -
     details = (schema, index.name, index.hash, digest)
     hint = "Run db.apply() in this release: it replaces the index; until then this process only reads."
     if not replaces(schema, stored, index):
-        return _mismatch(
+        return mismatches.mismatch(
             "this process does not declare an index with its stored definition, so it cannot maintain it",
             *details,
             hint=_way_out(schema, index),
         )
     if retyped_columns(schema, index):
-        return _mismatch(
+        return mismatches.mismatch(
             "an index of the store has a column of the type that it had before an upgrade", *details, hint=hint
         )
     if _needs_other_function(schema, index):
-        return _mismatch(
+        return mismatches.mismatch(
             "an index of the store has a column that is computed by a function of another release",
             *details,
             hint="Run db.build_indexes() in this release: it replaces the index; until then this process only reads.",
         )
-    return _mismatch(
+    return mismatches.mismatch(
         "an index of the store has a field that this release does not store, or stores in another form",
         *details,
         hint=hint,

@@ -22,6 +22,8 @@ The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/gold
     ("__kvmodels__", "history", collection, *pk, begin)   a version of a record that has ended
     ("__kvmodels__", "trash", collection, *pk)            names the last version of a removed record
     ("__kvmodels__", "also", collection, *pk, begin, n)   the records that a removal has changed or removed with it
+    ("__kvmodels__", "blob", id, n)                       chunk n of the content of a blob
+    ("__kvmodels__", "loose", id)                         a blob that no record has, and when it may be removed
     ("__kvmodels__", "token", token)                      the outcome of one logical operation
     ("__kvmodels__", "ref", collection, "guard", *pk)     its versionstamp is that of the last new reference to a record
     ("__kvmodels__", "ref", collection, "anchor", *pk)    stands for a record that is referred to and changes often
@@ -74,6 +76,12 @@ Such a row exists as long as the message does. So they are the messages of all t
 
 REFERENCES = encode_key((RESERVED, "ref"))
 """The common prefix of all guards and anchors of foreign keys, which a copy of the store does not need."""
+
+CHUNKS = encode_key((RESERVED, "blob"))
+"""The common prefix of the chunks of all blobs; the id and the number follow."""
+
+LOOSE_BLOBS = encode_key((RESERVED, "loose"))
+"""The common prefix of the rows of blobs that no record has; the id follows."""
 
 SLOT_SHOWN_BYTES = 300
 """The maximum size of slot and primary key together in a violation row; beyond, the row omits the slot.
@@ -214,6 +222,16 @@ def trash_prefix(collection: str) -> bytes:
 def also_prefix(collection: str) -> bytes:
     """Return the common prefix of the lists of what removals have changed; the primary key, begin and number follow."""
     return encode_key((RESERVED, "also", collection))
+
+
+def chunk_key(blob_id: bytes, number: int) -> bytes:
+    """Return the key of one chunk of a blob."""
+    return CHUNKS + encode_key((blob_id, number))
+
+
+def loose_key(blob_id: bytes) -> bytes:
+    """Return the key of the row that a blob has while no record has the blob."""
+    return LOOSE_BLOBS + encode_key((blob_id,))
 
 
 def key_counter(collection: str) -> bytes:

@@ -27,6 +27,7 @@ from kvmodels.flows.retry_policy import RetryPolicy
 from kvmodels.flows.scans import ScanPolicy
 from kvmodels.flows.signals import Signals, TenantSignals
 from kvmodels.limits import Limits, Traits
+from kvmodels.schema.declare.blob import BlobHome
 from kvmodels.schema.definition.definition import ModelSchema
 
 LARGEST_RANGE: Final = 1_000
@@ -107,6 +108,7 @@ class Context:
             ``ReserveWrites``.
         key_pools: reserved primary keys by collection, shared with the transactions of the handle.
         scans: the treatment of queries that no index serves, shared with the transactions and tenants of the handle.
+        blob_home: opens blobs that were loaded with this context.
     """
 
     codec: ValueCodec
@@ -126,6 +128,7 @@ class Context:
     release_writes: Callable[[], object] | None = None
     key_pools: dict[str, KeyPool] = field(default_factory=dict[str, KeyPool])
     scans: ScanPolicy = field(default_factory=ScanPolicy)
+    blob_home: BlobHome | None = None
 
     def noticed(self, header: Header) -> None:
         """Use a header that was just read; a context of a whole store does nothing with it."""
@@ -235,6 +238,9 @@ def read_header(context: Context) -> Flow[HeaderView]:
             else rejoin(one, header, empty=name in empty)
             for name, one in context.schemas.items()
         }
+        for one in live.values():
+            if one.schema.blobs:
+                one.compiled.blob_home = context.blob_home
         return HeaderView(versionstamp, header, live, guard, fences)
 
 

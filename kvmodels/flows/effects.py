@@ -38,6 +38,7 @@ from kvmodels.core.operations import (
 )
 from kvmodels.errors import CommitUnknownError
 from kvmodels.limits import Limits
+from kvmodels.schema.declare.blob_sources import ContentReader
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -156,6 +157,13 @@ class Settle(NamedTuple):
     versionstamp: bytes = b""
 
 
+class Pull(NamedTuple):
+    """Get the next bytes of the content of a blob from its source; the answer is empty at the end."""
+
+    reader: ContentReader
+    size: int
+
+
 class ReadChanges(NamedTuple):
     """Read the changes in a range after a commit; answered like ``Engine.changes``."""
 
@@ -176,6 +184,7 @@ Request = (
     | WaitForCommit
     | WaitForKeys
     | Settle
+    | Pull
     | ReadChanges
 )
 

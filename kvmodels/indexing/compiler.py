@@ -23,6 +23,7 @@ from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.operations import AtomicWrite, Check, Delete, Guard, Mutation, ReadRange, Row, Set
 from kvmodels.errors import InvalidValueError
 from kvmodels.indexing import entries, rules
+from kvmodels.indexing.blobs import NO_OWNERS, BlobOwners, owners_after
 from kvmodels.indexing.cascades import RefusedCascade
 from kvmodels.indexing.entries import (
     DUPLICATE,
@@ -94,7 +95,7 @@ def compile_write(
         found: the rows of ``NeedRows.spans``, by the first keys of the ranges.
         neighbours: the rows of ``NeedRows.neighbours``, by the ranges.
         loaded: versionstamps by key of records that the caller has read before, without a deadline.
-        moment: the time of the commit; given if ``rules.has_history``.
+        moment: the time of the commit; given if ``rules.needs_moment``.
 
     Returns:
         AtomicWrite: checks: header, one per record, one per claimed slot (and one per released slot while its index
@@ -107,7 +108,8 @@ def compile_write(
     if moment is not None:
         limits = partial(compile_write, header=header, codec=codec, now_ms=now_ms, max_key_bytes=max_key_bytes)
         compile_staged = partial(limits, found=found, neighbours=neighbours, loaded=loaded)
-        return _with_versions(rows, staged(changes, codec, moment, is_read=rows is not None), compile_staged)
+        versions = staged(changes, codec, moment, is_read=rows is not None)
+        return _with_versions(rows, versions, partial(owners_after, codec=codec, moment=moment), compile_staged)
     compiled = compile_simple(changes, rows, header, codec)
     if compiled is not None:
         return compiled
@@ -149,13 +151,22 @@ def _both(full: NeedRows, judged: NeedRows) -> NeedRows:
 def _with_versions(
     rows: Mapping[bytes, Row | None] | None,
     versions: StagedVersions | NeedRows,
+    owners: Callable[..., BlobOwners | NeedRows],
     compile_staged: Callable[..., AtomicWrite | NeedRows | StaleRow | Refusal],
 ) -> AtomicWrite | NeedRows | StaleRow | Refusal:
-    """Compile changes with the rows of the versions that they end; arguments and result as of ``compile_write``."""
+    """Compile changes with the rows of the versions that they end, and of the blobs that they get and drop.
+
+    Arguments and result are those of ``compile_write``.
+    """
     if isinstance(versions, NeedRows):
         return versions
+    blobs: BlobOwners | NeedRows = NO_OWNERS
+    if any(change.live.blobs for change in versions.changes):
+        blobs = owners(versions.changes, rows, time_ms=versions.time_ms)
+    if isinstance(blobs, NeedRows):
+        return blobs
     compiled = compile_staged(versions.changes, rows)
-    return versions.of(compiled) if isinstance(compiled, AtomicWrite) else compiled
+    return blobs.of(versions.of(compiled)) if isinstance(compiled, AtomicWrite) else compiled
 
 
 def compile_in_full(

@@ -203,9 +203,9 @@ def is_expired(row: Row, now_ms: int) -> bool:
     return row.expire_at is not None and row.expire_at <= now_ms
 
 
-def has_history(changes: Iterable[RecordChange]) -> bool:
-    """Return whether any of these changes stores or removes a record of a collection with a history."""
+def needs_moment(changes: Iterable[RecordChange]) -> bool:
+    """Return whether any of these changes stores or removes a record of a collection with a history or blobs."""
     for change in changes:  # noqa: SIM110 - any() over a generator takes twice as long for one change
-        if change[0].history is not None and change.only is None:
+        if change[0].is_staged and change.only is None:
             return True
     return False

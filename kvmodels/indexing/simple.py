@@ -64,8 +64,8 @@ def record_writer(live: LiveCollection, header: Guard, codec: ValueCodec) -> Rec
         return None
     if not all(index.readable and index.fence is None and _is_taken(index) for index in live.maintained):
         return None
-    if live.references or live.history is not None:
-        return None  # the target must be read; the row of an ended version is compiled in full
+    if live.references or live.is_staged:
+        return None  # the target must be read; rows of ended versions and of blobs are compiled in full
     made = live.compiled.writer = RecordWriter(live, header, codec)
     return made
 

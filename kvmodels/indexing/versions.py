@@ -60,11 +60,12 @@ class CommitMoment(NamedTuple):
 
 
 class StagedVersions(NamedTuple):
-    """Changes with the documents that are stored, and the further checks and mutations of the commit."""
+    """Changes with the documents that are stored, the further checks and mutations of the commit, and its time."""
 
     changes: Sequence[RecordChange]
     checks: tuple[Check, ...]
     mutations: tuple[Mutation, ...]
+    time_ms: int
 
     def of(self, write: AtomicWrite) -> AtomicWrite:
         """Return the write of the changes with these checks and mutations."""
@@ -80,7 +81,7 @@ def staged(
     transaction before its commit, which has no note yet, and must be read.
     """
     kept = [change for change in changes if change.live.history is not None and change.only is None]
-    ended = [change for change in kept if _ends(change, moment.now_ms)]
+    ended = [change for change in kept if ends_version(change, moment.now_ms)]
     unread = [change.key for change in kept if change.old is not None and not note_of(change.old_document)]
     if unread and not is_read:
         return NeedRows(frozenset(unread))
@@ -90,7 +91,7 @@ def staged(
     for change in ended:
         stage.end(change)
     stage.list_changed_with(changes, ended)
-    return StagedVersions(found, tuple(stage.checks), tuple(stage.mutations.values()))
+    return StagedVersions(found, tuple(stage.checks), tuple(stage.mutations.values()), time)
 
 
 def note_of(document: Any) -> Mapping[str, Any]:
@@ -128,7 +129,7 @@ def is_same_version(history: StoredHistory, before: Document, after: Document) -
     return all(name in skipped or same_stored(value, after[name]) for name, value in before.items())
 
 
-def _ends(change: RecordChange, now_ms: int) -> bool:
+def ends_version(change: RecordChange, now_ms: int) -> bool:
     """Return whether a change ends the version of the record as it was read."""
     history, old = change.live.history, change.old
     if history is None or old is None or change.old_document is None or is_expired(old, now_ms):

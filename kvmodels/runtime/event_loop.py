@@ -36,6 +36,7 @@ from kvmodels.flows.effects import (
     Flow,
     OneLookup,
     OneRequest,
+    Pull,
     Read,
     ReadChanges,
     ReadPresent,
@@ -69,8 +70,8 @@ T = TypeVar("T")
 _QUEUED: Final = frozenset({Commit, Remove})
 """Requests that a submitting engine takes into its queue."""
 
-_WITHOUT_THREADS: Final = frozenset({Settle, TakeTurn, WaitForCommit})
-"""Requests that wait in the event loop, or for nothing."""
+_WITHOUT_THREADS: Final = frozenset({Pull, Settle, TakeTurn, WaitForCommit})
+"""Requests that wait in the event loop, or for nothing, or in no thread of the engine."""
 
 
 def arun(
@@ -314,6 +315,8 @@ def _without_threads(
     """Carry out a request that waits for other writers, or any request through the engine's asynchronous form."""
     if isinstance(request, TakeTurn):
         return _wait_for_turn(request)
+    if isinstance(request, Pull):
+        return _pull(request)
     if native is not None:
         return _perform_natively(engine, native, request, snapshot)
     if isinstance(request, Settle):
@@ -381,6 +384,14 @@ async def _wait_for_turn(request: TakeTurn) -> bool:
         await wait_until(woken, min(remaining, ticket.recheck_s))
         woken.clear()
     return True
+
+
+async def _pull(request: Pull) -> bytes:
+    """Read a source that is asynchronous or in memory here, and any other one in a thread."""
+    reader, size = request
+    if reader.is_async or reader.is_ready:
+        return await reader.aread(size)
+    return await in_thread(reader.read, size)
 
 
 async def _present_versionstamp(engine: Engine) -> bytes:

@@ -25,6 +25,7 @@ from kvmodels.flows.effects import (
     Flow,
     OneLookup,
     OneRequest,
+    Pull,
     Read,
     ReadChanges,
     ReadPresent,
@@ -218,6 +219,8 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
         return settle is None or settle(request.versionstamp)
     if type(request) is ReadChanges:
         return engine.changes(request.one, request.after)
+    if type(request) is Pull:
+        return request.reader.read(request.size)
     return engine.now_ms()
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from kvmodels._support.naming import short_repr
+from kvmodels.api.blob_files import BlobStore
 from kvmodels.api.core import ObservedModel
 from kvmodels.api.opening import Opening
 from kvmodels.engines.contract import AsyncSnapshot, Engine, Snapshot
@@ -74,6 +75,11 @@ async def engine_of(opening: Opening) -> Engine:
     """
     engine = opening.engine
     return await in_thread(opening.open) if engine is None else engine
+
+
+def blob_home(opening: Opening) -> BlobStore:
+    """Return the object that opens the blobs of a database."""
+    return BlobStore(lambda flow: run(opening.open(), flow), is_async=True)
 
 
 async def close_store(opening: Opening) -> None:

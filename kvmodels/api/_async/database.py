@@ -41,6 +41,7 @@ from kvmodels.flows import effects as requests
 from kvmodels.flows import scans as scanning
 from kvmodels.flows import signals as signalling
 from kvmodels.flows import tenants as tenant_flows
+from kvmodels.flows.blobs import sweep as blob_sweep
 from kvmodels.flows.bulk import options_and_results as bulk_options
 from kvmodels.flows.bulk import progress as bulk_progress
 from kvmodels.flows.evolution import throttle as pace
@@ -278,7 +279,9 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
         if not self._is_open:
             try:
                 await worlds.perform(
-                    engine, self._core.open(engine, worlds.release_writes), self._opening.observation("open")
+                    engine,
+                    self._core.open(engine, worlds.release_writes, worlds.blob_home(self._opening)),
+                    self._opening.observation("open"),
                 )
             except BaseException:
                 await self.close()
@@ -546,6 +549,7 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
         self, core: database_core.DatabaseCore, opening: kv_opening.Opening, life: tenant_flows.TenantLife
     ) -> None:
         self._core = core
+        self._core.context.blob_home = worlds.blob_home(opening)
         self._opening = opening
         self._settings = None
         self._is_open = True
@@ -554,6 +558,24 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
         self._kv = key_value.AsyncKv(opening, core.form, view=True)
         self._repositories = {}
         self._transactions = transactions.AsyncTransactions(self._store)
+
+    async def sweep_blobs(self, limit: int = 1_000) -> int:
+        """Remove the content of blobs that no record has any more.
+
+        Content without a record is kept for a day, and content that the history of a record needs for as long as that.
+        A process that stores blobs also does this by itself, at most once an hour.
+
+        Args:
+            limit: the most blobs to remove; call again while the result is as large.
+
+        Returns:
+            The number of blobs that were removed. Cost: a scan of the blobs without a record; for each blob that is
+            due one commit for 40 chunks, and one more.
+
+        Raises:
+            InvalidArgumentError: the limit is not a positive number.
+        """
+        return await self._run("sweep_blobs", blob_sweep.sweep_blobs(self._core.context, limit))
 
     async def create_tenant(self, name: str) -> bool:
         """Create a tenant; no effect if it exists.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 
 from kvmodels._support.naming import short_repr
+from kvmodels.api.blob_files import BlobStore
 from kvmodels.api.core import DatabaseCore, ObservedModel
 from kvmodels.api.opening import Opening
 from kvmodels.core.operations import Entry
@@ -55,6 +56,11 @@ def perform(
         return sync.run(engine, flow, snapshot=snapshot)
     with observation:
         return sync.run(engine, observation.through(flow), snapshot=snapshot)
+
+
+def blob_home(opening: Opening) -> BlobStore:
+    """Return the object that opens the blobs of a database."""
+    return BlobStore(lambda flow: run(opening.open(), flow), is_async=False)
 
 
 def open_eagerly(open_: Callable[[], object]) -> None:

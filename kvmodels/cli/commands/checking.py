@@ -37,6 +37,9 @@ def check(
             "and asks first.",
         ),
     ] = None,
+    blobs: Annotated[
+        bool, typer.Option("--blobs", help="Also read the content of all blobs, and compare their hashes.")
+    ] = False,
     throttle: Throttle = None,
     tenant: Tenant = None,
     all_tenants: AllTenants = False,
@@ -60,9 +63,9 @@ def check(
         if repair == "all":
             line.confirm("Delete keys that do not belong to a model, and rows that cannot be read?", yes=yes)
         if all_tenants:
-            _check_tenants(line, store, models, kind, throttle)
+            _check_tenants(line, store, models, kind, throttle, blobs=blobs)
             return
-        report = _checked(line, store, models, kind, throttle)
+        report = _checked(line, store, models, kind, throttle, blobs=blobs)
         line.output.report(_text(report), {"ok": report.ok, **as_data_of(report)})
         if report.findings:
             raise typer.Exit(FOUND)
@@ -74,10 +77,12 @@ def _checked(
     models: list[str] | None,
     repair: Literal["all"] | bool,
     throttle: float | None,
+    *,
+    blobs: bool,
 ) -> CheckReport:
     with line.output.progress() as progress:
         reports = [
-            store.db.check(model, repair=repair, progress=of_schema_change(progress), throttle=throttle)
+            store.db.check(model, repair=repair, blobs=blobs, progress=of_schema_change(progress), throttle=throttle)
             for model in ([store.model(name) for name in models] if models else [None])
         ]
     return _together(reports)
@@ -97,12 +102,14 @@ def _check_tenants(
     models: list[str] | None,
     repair: Literal["all"] | bool,
     throttle: float | None,
+    *,
+    blobs: bool,
 ) -> None:
     chosen = store.chosen_of_tenants(models or ())
     with line.output.progress() as progress:
         listen = of_tenants(progress, "check")
         checks = [
-            store.db.check(model, repair=repair, progress=listen, throttle=throttle, tenants=True)
+            store.db.check(model, repair=repair, blobs=blobs, progress=listen, throttle=throttle, tenants=True)
             for model in (chosen if models else [None])
         ]
     found = _of_all_models(checks)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from kvmodels.errors import InvalidArgumentError, OperationTooLargeError
 from kvmodels.flows.arguments import iterator_of, require_flag
+from kvmodels.flows.blobs.copying import after_uploads, unstored_blobs
 from kvmodels.flows.bulk.batches import FittingSize, key_of, name_record, repeated_key
 from kvmodels.flows.bulk.create_batch import CreateBatch, note_committed
 from kvmodels.flows.bulk.insert import InsertColumns, insert_columns
@@ -93,6 +94,9 @@ class _Creation(NamedTuple):
         create = partial(self._create, objects, start)
         unset = without_key(schema, objects)
         if not unset:
+            places = unstored_blobs(context, schema, objects) if schema.blobs else ()
+            if places:
+                return after_uploads(context, schema, places, lambda: writing(context, schema, self.expire_in, create))
             return writing(context, schema, self.expire_in, create)
         if resume_id is not None:
             raise InvalidArgumentError(
@@ -101,7 +105,7 @@ class _Creation(NamedTuple):
                 value=resume_id,
                 hint="Give the objects keys of your own, or leave resume_id out.",
             )
-        return after_keys(context, schema, unset, lambda: writing(context, schema, self.expire_in, create))
+        return after_keys(context, schema, unset, lambda: self.part(objects, start))
 
     def _create(
         self, objects: Sequence[Any], start: int, writer: ChangeBuilder

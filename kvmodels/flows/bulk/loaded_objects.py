@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 from kvmodels.core.operations import Row
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.flows.arguments import items_of, iterator_of, require_object
+from kvmodels.flows.blobs.copying import after_uploads, nothing, unstored_blobs
 from kvmodels.flows.bulk.batches import BulkAction, BulkRun, name_record, repeated_key, write_in_transaction
 from kvmodels.flows.bulk.keys import Source
 from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, checked_options
@@ -163,6 +164,8 @@ def _prepared(
 ) -> Flow[EncodedObject]:
     """Validate and encode an object."""
     context, schema = writer.context, writer.schema
+    if schema.blobs and (places := unstored_blobs(context, schema, (instance,), loaded=True)):
+        yield from after_uploads(context, schema, places, nothing)
     changed = instance
     if names is not None:
         _, live = yield from live_collection(context, schema)

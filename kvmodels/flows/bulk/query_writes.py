@@ -30,6 +30,7 @@ from kvmodels.errors import (
     NoUsableIndexError,
     OperationTooLargeError,
 )
+from kvmodels.flows.blobs.copying import refuse_blobs
 from kvmodels.flows.bulk.batches import BulkAction, BulkRun, write_in_transaction
 from kvmodels.flows.bulk.keys import FoundRecord, KeySource, Source, tested_values
 from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, checked_options
@@ -66,6 +67,7 @@ def update_all(context: Context, query: Query, changes: Mapping[str, Any], optio
         )
     changes = with_keys(query.schema, changes)
     require_changes(query.schema, changes)
+    refuse_blobs(query.schema, changes)
     return _writing(context, query, changes, options)
 
 

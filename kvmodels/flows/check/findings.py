@@ -34,6 +34,11 @@ FindingKind = Literal[
     "overlap",
     "undecodable_version",
     "overlapping_version",
+    "missing_chunk",
+    "shared_blob",
+    "loose_blob",
+    "damaged_blob",
+    "stray_blob",
 ]
 
 
@@ -54,6 +59,9 @@ class Finding:
             ``overlap``: an entry of an exclusion constraint whose interval overlaps that of another record.
             ``undecodable_version``: a row of a history that is no ended version, or names none.
             ``overlapping_version``: an ended version that overlaps the next one of its record.
+            ``missing_chunk``: a record whose blob lacks a part of its content. ``damaged_blob``: one whose blob has
+            another hash than its record says. ``shared_blob``: two records with one blob. ``loose_blob``: a blob of a
+            record that is also listed as that of none. ``stray_blob``: content that belongs to no record.
         key: the key as the key-value API shows it; ``(bytes,)`` for bytes that are not a key.
         primary_key: the primary key of the record, if it is known.
         reason: a short description.

@@ -161,7 +161,7 @@ class RecordBatch:
                 now_ms=now_ms,
                 max_key_bytes=self._context.limits.max_key_bytes,
                 neighbours=neighbours,
-                moment=CommitMoment(now_ms, self._context.limits) if rules.has_history(changes) else None,
+                moment=CommitMoment(now_ms, self._context.limits) if rules.needs_moment(changes) else None,
             )
             if isinstance(compiled, AtomicWrite):
                 return compiled

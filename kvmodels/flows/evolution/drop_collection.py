@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from kvmodels.catalog.catalogue import Header, IndexState, StoredCollection
 from kvmodels.catalog.keyspace import (
+    HEADER_KEY,
     build_key,
     counter_prefix,
     drop_key,
@@ -29,9 +30,10 @@ from kvmodels.catalog.keyspace import (
 )
 from kvmodels.catalog.unknown import unknown_description
 from kvmodels.core.keys import encode_key
-from kvmodels.core.operations import Delete
+from kvmodels.core.operations import Check, Delete
 from kvmodels.errors import InvalidArgumentError, SchemaMismatchError
-from kvmodels.flows.context import Context, reload_header
+from kvmodels.flows.blobs.giving_up import give_up_records, give_up_versions
+from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.evolution.drop_index import remove_rows
 from kvmodels.flows.evolution.header import commit_header
@@ -62,10 +64,19 @@ def drop_collection(context: Context, name: str, pace: Pace = UNPACED) -> Flow[b
             indexes = tuple(replace(index, state=IndexState.DROPPING) for index in stored.indexes)
             marked = replace(stored, dropping=True, indexes=indexes)
             yield from commit_header(context, view, view.header.with_collection(marked))
-        elif (yield from remove_rows(context, view, _prefixes(stored), stored.name, index=None, pace=pace)):
+        elif (yield from _without_rows(context, view, stored, pace)):
             mutations = tuple(Delete(key) for key in _single_keys(stored))
             if (yield from commit_header(context, view, view.header.without_collection(name), mutations=mutations)):
                 return True
+
+
+def _without_rows(context: Context, view: HeaderView, stored: StoredCollection, pace: Pace) -> Flow[bool]:
+    """Remove the rows of a collection, and give up the content of its blobs; false if the header has changed."""
+    guard = Check(HEADER_KEY, view.versionstamp, physical=True)
+    yield from give_up_versions(context, stored.name, stored.blobs)
+    if not (yield from give_up_records(context, stored.name, stored.blobs, guard)):
+        return False
+    return (yield from remove_rows(context, view, _prefixes(stored), stored.name, index=None, pace=pace))
 
 
 def _require_unused(header: Header, stored: StoredCollection) -> None:

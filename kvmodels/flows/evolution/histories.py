@@ -26,6 +26,7 @@ from kvmodels.catalog.keyspace import (
 )
 from kvmodels.core.operations import Delete, ReadRange, Row, Set, after_prefix
 from kvmodels.errors import DecodeError, LimitExceededError
+from kvmodels.flows.blobs.giving_up import give_up_versions
 from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.effects import Flow, now, read_all
 from kvmodels.flows.evolution.batches import IndexViolation, index_violation, misfit_of
@@ -193,6 +194,7 @@ def history_prefixes(collection: str) -> Iterator[bytes]:
 def _end(context: Context, view: HeaderView, collection: StoredCollection, pace: Pace) -> Flow[None]:
     """Remove the rows of a history that is being dropped, and then its section."""
     prefixes = history_prefixes(collection.name)
+    yield from give_up_versions(context, collection.name, collection.blobs)
     if not (yield from remove_rows(context, view, prefixes, collection.name, index=HISTORY, pace=pace)):
         context.view = None
         return

@@ -15,6 +15,7 @@ from typing import Any, cast
 from kvmodels.catalog.keyspace import history_prefix
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import AtomicWrite, Check, ReadRange, Row, Set, after_prefix
+from kvmodels.flows.blobs.giving_up import give_up_versions
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, read, rows_at_once, try_commit
 
@@ -24,6 +25,7 @@ ROWS_AT_ONCE = 20
 
 def forget_in_versions(context: Context, collection: str, names: Collection[str]) -> Flow[int]:
     """Remove fields from all ended versions of a collection; return the number of rewritten rows."""
+    yield from give_up_versions(context, collection, names)
     start, end, rewritten = history_prefix(collection), after_prefix(history_prefix(collection)), 0
     size = rows_at_once(context.limits, ROWS_AT_ONCE)
     while True:

@@ -20,6 +20,7 @@ from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Follow, Guard, GuardFailed, ReadRange, Row, point
 from kvmodels.errors import DecodeError, RetriesExhaustedError
+from kvmodels.flows.blobs.binding import bind
 from kvmodels.flows.context import Context, HeaderView, pause_before
 from kvmodels.flows.effects import Flow, fits_one_read, read, read_all
 from kvmodels.flows.execution.ranges import Candidate, Choice, KeptFollow, QueryPosition, Walk
@@ -235,7 +236,10 @@ def result_of(
     if not isinstance(hit, MatchedRecord):
         return hit
     if fields is not None:
-        return projector(schema, fields)(hit.document)
+        values = projector(schema, fields)(hit.document)
+        if schema.blobs:
+            bind(live, values.values())
+        return values
     # As it is stored: then an error after an upgrade names the upgrade, as in a read by key.
     return object_of_document(live, hit.row, hit.held, hit.pk)
 

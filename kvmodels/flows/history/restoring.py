@@ -19,6 +19,7 @@ from kvmodels.core.operations import ReadRange, Row, after_prefix, point
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import DoesNotExist, HistoryExpiredError, KvModelsError
 from kvmodels.flows.arguments import refusal, require_flag, versions_of
+from kvmodels.flows.blobs.copying import with_own_blobs
 from kvmodels.flows.context import Context, HeaderView, live_collection
 from kvmodels.flows.effects import Flow, now, read_all
 from kvmodels.flows.history.reading import HistoryReader, history_reader
@@ -256,6 +257,7 @@ def restore(
     if changes is not None and not isinstance(cast("object", changes), Mapping):
         raise refusal("changes are not values by field", "changes", changes, 'Write restore(7, {"title": "new"}).')
     values, pk = packed_key(context, schema, given)
+    changes = yield from with_own_blobs(context, schema, changes or {})
     while True:
         reader = yield from history_reader(context, schema)
         trash = (yield from read_all(context.limits, (point(trash_prefix(schema.collection) + pk),))) or [[]]
@@ -270,7 +272,7 @@ def restore(
         for one in (first, *others):
             if one.writer.schema.time_fields:
                 one.writer.now_ms = yield from now()
-        write = _Restore(context, first, others, left_out, changes=dict(changes or {}), values=values)
+        write = _Restore(context, first, others, left_out, changes=changes, values=values)
         try:
             restored: Restored = yield from execute(context, write)
         except _RemovedAgainError:

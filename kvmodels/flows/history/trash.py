@@ -16,6 +16,7 @@ from kvmodels.core.keys import encode_key, key_successor
 from kvmodels.core.operations import AtomicWrite, Check, Delete, ReadRange, Row, after_prefix, point
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.arguments import refusal, require_flag
+from kvmodels.flows.blobs.giving_up import give_up_versions
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow, commit, read_all, rows_at_once
 from kvmodels.flows.history.reading import (
@@ -126,6 +127,7 @@ def forget(context: Context, schema: ModelSchema, given: Any, *, including: bool
     writer = ChangeBuilder(context, schema, KEEP)
     first = _Forget(writer, reader, values, pk, including)
     fence: bytes = yield from with_clock(writer, lambda _: execute(context, first))
+    yield from give_up_versions(context, schema.collection, reader.live.blobs, pk)
     yield from _remove_rows(context, also_prefix(schema.collection) + pk, fence)
     return (yield from _remove_rows(context, reader.prefix + pk, fence))
 

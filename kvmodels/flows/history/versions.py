@@ -18,6 +18,7 @@ from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Row
 from kvmodels.core.values import ErrorAsText, StoredAsJson
 from kvmodels.errors import DecodeError
+from kvmodels.flows.blobs.binding import bound
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.indexing.versions import begin_of, note_of, without_excluded
 from kvmodels.schema.definition.definition import Document
@@ -161,7 +162,8 @@ def ended_version(codec: ValueCodec, prefix: bytes, row: Row, now_ms: int) -> Ve
 
 def instance_of(live: LiveCollection, version: Version) -> tuple[Any, dict[str, Any]]:
     """Return the object of a version and its undeclared fields. Raises DecodeError."""
-    return live.schema.decode(deepcopy(version.document), live.layout.unpack(version.pk))
+    instance, unknown = live.schema.decode(deepcopy(version.document), live.layout.unpack(version.pk))
+    return bound(live, instance), unknown
 
 
 def revision_of(live: LiveCollection, version: Version, before: Version | None) -> Revision[Any]:

@@ -25,6 +25,7 @@ from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
 from kvmodels.core.keys import encode_part
 from kvmodels.core.operations import PlainRow, ReadResult, Row, row_of
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError, KvModelsError
+from kvmodels.flows.blobs.binding import binding
 from kvmodels.flows.context import Context
 from kvmodels.flows.hydration.rows import object_of, object_of_document, require_known_version
 from kvmodels.indexing.entries import slot_owner
@@ -116,11 +117,12 @@ def loader_of(context: Context, live: LiveCollection, *, checks: bool = False) -
     """
     if not switches.fast_kinds:
         return lambda row, _=b"": object_of(context, live, row_of(row))
-    # Loaders depend only on header and codec, so all stores with both share them.
+    # Loaders depend only on header and codec, so all stores with both share them, except for those of blobs.
     loaders, key = live.compiled.loaders, (type(context.codec), checks)
     loader = loaders.get(key)
     if loader is None:
-        loader = loaders[key] = _compiled(context.codec, live, live.layout.document_packer() if checks else None)
+        packer = live.layout.document_packer() if checks else None
+        loader = loaders[key] = binding(live, _compiled(context.codec, live, packer))
     return loader
 
 
@@ -129,7 +131,7 @@ def entry_loader_of(context: Context, live: LiveCollection, index: LiveIndex) ->
     loaders, name = live.compiled.entry_loaders, index.definition.name
     loader = loaders.get(name)
     if loader is None:
-        loader = loaders[name] = _compiled(context.codec, live, _entry_packer(live, index), index)
+        loader = loaders[name] = binding(live, _compiled(context.codec, live, _entry_packer(live, index), index))
     return loader
 
 

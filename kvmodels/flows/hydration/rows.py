@@ -18,6 +18,7 @@ from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Row
 from kvmodels.errors import DecodeError, DoesNotExist, InvalidKeyError, InvalidValueError, KvModelsError
+from kvmodels.flows.blobs.binding import bound
 from kvmodels.flows.context import Context
 from kvmodels.indexing.entries import included_values
 from kvmodels.query.kinds.registry import ACCESS
@@ -99,7 +100,7 @@ def object_of_document(live: LiveCollection, row: Row, document: Document, pk: b
         ) from error
     instance, unknown = live.schema.decode(document, key)
     set_loaded(instance, live.layout.unpack, pk, row, unknown)
-    return instance
+    return bound(live, instance) if live.schema.blobs else instance
 
 
 def require_known_version(live: LiveCollection, document: Document, pk: bytes) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kvmodels.catalog.keyspace import LOOSE_BLOBS
 from kvmodels.core.operations import GuardFailed, ReadRange, ReadResult, Row, point
-from kvmodels.flows.context import HeaderView
+from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Commit, CommitApart, Flow, Read, ReadPresent, read_all
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite
 from kvmodels.indexing.references import Entries
@@ -78,3 +79,10 @@ def add_found_rows(
     result: ReadResult = yield Read([ReadRange(key) for key in keys], include_expired=True)
     rows |= {key: found[0] if found else None for key, found in zip(keys, result.ranges, strict=True)}
     return [*rows]
+
+
+def loose_rows(context: Context, keys: Iterable[bytes]) -> Flow[dict[bytes, Row | None]]:
+    """Return the present rows of loose blobs among some keys: their uploads may be later than a snapshot."""
+    new = [key for key in keys if key.startswith(LOOSE_BLOBS)]
+    found = yield from read_all(context.limits, [*map(point, new)])
+    return {key: stored[0] if stored else None for key, stored in zip(new, found or (), strict=True)}

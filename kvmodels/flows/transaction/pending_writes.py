@@ -81,8 +81,8 @@ class _Save(NamedTuple):
 class WrittenRecords:
     """The records that a transaction has written, shown in its overlay and ended with its commit."""
 
-    keep_versions = False
-    """Whether one of them is a record of a collection with a history."""
+    needs_moment = False
+    """Whether one of them is a record of a collection with a history or with blobs."""
 
     def __init__(self, codec: ValueCodec, overlay: Overlay) -> None:
         self._codec = codec
@@ -122,8 +122,8 @@ class WrittenRecords:
         for change in proposal.changes:
             key = change.key
             known = self._records.get(key)
-            if change.note is not None:
-                self.keep_versions = True
+            if change.live.is_staged:
+                self.needs_moment = True
             record = _Record(key, known.first if known else change, change, PendingStamp(), refused)
             written.append((record, _layer(self._codec, record)))
         return written

@@ -28,6 +28,7 @@ from kvmodels.flows.effects import (
     CommitApart,
     Flow,
     Now,
+    Pull,
     Read,
     ReadPresent,
     ReadUnchecked,
@@ -61,6 +62,7 @@ from kvmodels.flows.transaction.other_reads import (
     add_found_rows,
     alive_rows,
     entries_of,
+    loose_rows,
     only_lists_more,
     presently,
     read_apart,
@@ -79,6 +81,9 @@ from kvmodels.schema.instances import PendingStamp
 
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+_PASSED_ON = Pull | ReserveWrites | Settle | Sleep | TakeTurn
 
 
 def serve(flow: Flow[T], answer: Callable[[Request], Flow[Any]]) -> Flow[T]:
@@ -179,7 +184,7 @@ class TransactionFlows:
             return (yield from self._read(request))
         if isinstance(request, Now):
             return self.now_ms
-        if isinstance(request, Settle | Sleep | TakeTurn | ReserveWrites):
+        if isinstance(request, _PASSED_ON):
             return (yield request)
         raise refusals.commits_itself()
 
@@ -421,7 +426,7 @@ class TransactionFlows:
         rows: dict[bytes, Row | None] = {}
         found = NOTHING_FOUND
         moment = None
-        if self._records.keep_versions:
+        if self._records.needs_moment:
             moment = CommitMoment((yield from now()), self.context.limits, self._roots)
         while True:
             compiled = compile_write(
@@ -464,6 +469,8 @@ class TransactionFlows:
         """Return the rows of keys for the compiler; stop if one has changed since a removal was planned."""
         found = yield from self._base([ReadRange(key) for key in keys], True, None)
         rows = {key: stored[0] if stored else None for key, stored in zip(keys, found.ranges, strict=True)}
+        if self._records.needs_moment:
+            rows |= yield from serve(loose_rows(self.context, keys), presently)
         later = [key for key in keys if key in self._acted and version_of(rows[key]) != version_of(self._acted[key])]
         if later:
             self._stop(later)

@@ -58,6 +58,7 @@ from kvmodels.flows.writing.tokens import Token, settled, token_row_attempt
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.cascades import TOO_LARGE, cascading_removals
 from kvmodels.indexing.entries import NeedRows, StaleRow
+from kvmodels.indexing.rules import needs_moment
 from kvmodels.indexing.simple import RecordWriter, fits, record_writer
 
 R = TypeVar("R")
@@ -105,7 +106,7 @@ def execute(context: Context, operation: LogicalWrite[R], passed: Sequence[Ticke
                 row = found.ranges[0][0] if found.ranges[0] else None
                 rows = {key: row}
                 del found
-            timed = operation.timed or live.history is not None
+            timed = operation.timed or live.is_staged
             now_ms = (yield from now()) if timed or (row is not None and row.expire_at is not None) else 0
             guess = _guess(context, operation, _new(AttemptState, (view, rows, now_ms)), writer)
             del rows, row  # the garbage collector visits everything that many waiting tasks keep
@@ -327,8 +328,7 @@ class _Run(Generic[R]):
                 return None
             proposal, seen, roots = cascaded.of(proposal), cascaded.seen, cascaded.roots
             found = FoundRanges(cascaded.found)
-        kept = [change for change in proposal.changes if change.live.history is not None]
-        time_ms = (yield from now()) if kept else 0
+        time_ms = (yield from now()) if needs_moment(proposal.changes) else 0
 
         def compiled(found: FoundRanges, now_ms: int) -> AtomicWrite | NeedRows | StaleRow | None:
             known = seen if now_ms == seen.now_ms else seen._replace(now_ms=now_ms)

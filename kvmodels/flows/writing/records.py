@@ -21,6 +21,7 @@ from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Row
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.flows.arguments import require_callable, require_flag, require_object, versions_of
+from kvmodels.flows.blobs.copying import after_own_blobs, after_uploads, has_blobs, unstored_blobs
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.loader import loader_of
@@ -90,6 +91,17 @@ def _insert(
 ) -> Flow[Any]:
     if schema.automatic_key is not None and (unset := without_key(schema, (instance,))):
         return after_keys(context, schema, unset, lambda: _insert(context, schema, instance, expire_in, targets))
+    if schema.blobs and (places := unstored_blobs(context, schema, (instance,))):
+        return after_uploads(
+            context, schema, places, lambda: _insert_stored(context, schema, instance, expire_in, targets)
+        )
+    return flow_of(ChangeBuilder(context, schema, expire_in), _InsertObject, instance, targets)
+
+
+def _insert_stored(
+    context: Context, schema: ModelSchema, instance: Any, expire_in: Deadline, targets: Mapping[bytes, bytes] | None
+) -> Flow[Any]:
+    """Insert an object whose key is set and whose blobs are stored."""
     return flow_of(ChangeBuilder(context, schema, expire_in), _InsertObject, instance, targets)
 
 
@@ -140,6 +152,10 @@ def save(
     state = state_of(instance)
     if state is None and (not force or without_key(schema, (instance,))):
         return insert(context, schema, instance, expire_in)
+
+    if schema.blobs and (places := unstored_blobs(context, schema, (instance,), loaded=True)):
+        writer = ChangeBuilder(context, schema, expire_in)
+        return after_uploads(context, schema, places, lambda: flow_of(writer, _SaveObject, instance, state, force))
     return flow_of(ChangeBuilder(context, schema, expire_in), _SaveObject, instance, state, force)
 
 
@@ -198,6 +214,10 @@ def patch(
     writer = ChangeBuilder(context, schema, expire_in)
     changed = {**(with_keys(schema, changes) if schema.references else changes)}
     operation = partial(_ChangeRecord, body_fields=body_fields) if body_fields else _ChangeRecord
+    if schema.blobs and has_blobs(changed):
+        return after_own_blobs(
+            context, schema, changed, lambda stored: flow_of(writer, operation, given, None, stored, expected)
+        )
     return flow_of(writer, operation, given, None, changed, expected)
 
 

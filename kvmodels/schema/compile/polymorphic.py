@@ -103,6 +103,7 @@ class _Collection:
             computed={name: one for member in members for name, one in member.computed.items()},
             column_codecs={name: one for schema in (*members, shaped) for name, one in schema.column_codecs.items()},
             source=source,
+            blobs=_blobs_of(self._by_class),
             **_dispatched(shaped, variants, self._by_tag),
         )
 
@@ -256,9 +257,15 @@ def _view(collection: ModelSchema, variants: Variants, model: type[Any]) -> Mode
         },
         references=collection.references,
         relations=collection.relations,
+        blobs=_blobs_of(by_class),
         time_fields=tuple({field.name: field for one in by_class.values() for field in one.time_fields}.values()),
         **_dispatched(shaped, own, variants.by_tag),
     )
+
+
+def _blobs_of(by_class: Mapping[type[Any], ModelSchema]) -> tuple[str, ...]:
+    """Return the names of the blob fields of some classes."""
+    return tuple(dict.fromkeys(name for schema in by_class.values() for name in schema.blobs))
 
 
 def _dispatched(shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> dict[str, Any]:

@@ -319,6 +319,8 @@ class RecordCodec:
                 document[name] = encode(document[name])
         except InvalidValueError as error:
             raise self._of_field(error, name, values[name]) from error
+        except InvalidArgumentError:
+            raise  # of a blob that is not stored
         except (TypeError, ValueError, AttributeError, LookupError) as error:
             raise InvalidValueError(
                 "a value cannot be stored in the form of its field",

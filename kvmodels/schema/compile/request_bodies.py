@@ -23,6 +23,8 @@ from kvmodels._support import suggest as spelling
 from kvmodels._support.annotations import own_annotations
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels.errors import InvalidArgumentError, ModelDefinitionError
+from kvmodels.schema.declare.annotations import plain
+from kvmodels.schema.declare.blob import Blob
 from kvmodels.schema.declare.markers import FieldMarker, PrimaryKey
 from kvmodels.schema.declare.on_write import automatic_of
 from kvmodels.schema.definition.forms import require_no_fields
@@ -116,8 +118,9 @@ class Partial(RequestBody[M], Generic[M]):
     """A model with every field optional, for the body of a PATCH request: ``class UserPatch(Partial[User])``.
 
     It has the types, constraints, aliases and field validators of the model, and no defaults: a field that was not set
-    is neither an attribute nor part of a dump. Fields that the library sets are left out. ``patch(key, body)`` changes
-    the fields that were set. ``Partial[User]`` can also be used as it is; it is named ``UserPatch``.
+    is neither an attribute nor part of a dump. Blobs and the fields that the library sets are left out.
+    ``patch(key, body)`` changes the fields that were set. ``Partial[User]`` can also be used as it is; it is named
+    ``UserPatch``.
 
     Class keywords: ``exclude``, the names of fields to leave out, and the settings of pydantic's ``ConfigDict``.
 
@@ -147,7 +150,7 @@ class Creation(RequestBody[M], Generic[M]):
     """A model of the fields that a client sends for a new record: ``class NewUser(Creation[User])``.
 
     It has the fields of the model with their types, constraints, aliases, defaults and field validators. A primary key
-    with a default is left out, and so are the fields that the library sets. ``create(body)`` stores a record.
+    with a default is left out, and so are blobs and the fields that the library sets. ``create(body)`` stores a record.
     ``Creation[User]`` can also be used as it is; it is named ``NewUser``.
 
     Class keywords: ``exclude``, the names of fields to leave out, and the settings of pydantic's ``ConfigDict``.
@@ -171,16 +174,23 @@ class Creation(RequestBody[M], Generic[M]):
 def _partial_field(info: FieldInfo) -> FieldInfo | None:
     """Return the same field without a default; None if the library sets it."""
     # A factory instead of a default, because an interface document would show the default.
-    return None if automatic_of(info) is not None else _copied(info, default_factory=_nothing)
+    if automatic_of(info) is not None or _is_blob(info):
+        return None
+    return _copied(info, default_factory=_nothing)
 
 
 def _creation_field(info: FieldInfo) -> FieldInfo | None:
     """Return the same field; None if the record gets its value from elsewhere."""
     is_key = any(isinstance(mark, PrimaryKey) for mark in info.metadata)
-    if automatic_of(info) is not None or (is_key and not info.is_required()):
+    if automatic_of(info) is not None or _is_blob(info) or (is_key and not info.is_required()):
         return None
     default = {"default": info.default} if info.default_factory is None else {"default_factory": info.default_factory}
     return _copied(info, **default)
+
+
+def _is_blob(info: FieldInfo) -> bool:
+    """Return whether a field holds a file, whose content no JSON has: the program gives it by keyword."""
+    return plain(info.annotation, info.metadata).annotation is Blob
 
 
 def derived_body(kind: type[RequestBody[Any]], model: type[BaseModel]) -> type[Any]:

@@ -18,6 +18,7 @@ from kvmodels._support.naming import short_repr
 from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.codecs.columns.registry import column_codec
 from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.compile.blobs import blob_form, check_blobs
 from kvmodels.schema.compile.columns import column_sources, declared_column, folded_field, naming
 from kvmodels.schema.compile.defaults import refuse_invalid_defaults
 from kvmodels.schema.compile.foreign_keys import foreign_keys
@@ -27,6 +28,7 @@ from kvmodels.schema.compile.lasting_types import require_lasting_types
 from kvmodels.schema.compile.options import ModelOptions, options_of
 from kvmodels.schema.compile.record_codec import RecordCodec
 from kvmodels.schema.declare.annotations import Plain, Stored, are_same, literal_values, plain, type_name
+from kvmodels.schema.declare.blob import Blob
 from kvmodels.schema.declare.declarations import Index
 from kvmodels.schema.declare.markers import EntryMarker, FieldMarker, PrimaryKey
 from kvmodels.schema.declare.on_write import automatic_key, model_hooks, time_fields
@@ -63,6 +65,7 @@ def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSch
     if shape is None:
         refuse_invalid_defaults(model, fields.forms)
     check_history(model, options, tuple(column.field for column in fields.primary_key))
+    check_blobs(model, options, fields.blobs)
     computed = fields.folded()
     for index in options.indexes:
         if isinstance(index, Index) and index.key is not None:
@@ -80,7 +83,7 @@ def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSch
     indexes = [own.pop(index.name, index) if index.unique else index for index in indexes]
     ordering = default_order(schema, options.ordering)
     named = _by_name(model.__name__, [*indexes, *own.values()])
-    return replace(schema, indexes=named, references=references, ordering=ordering)
+    return replace(schema, indexes=named, references=references, ordering=ordering, blobs=fields.blobs)
 
 
 def _check_discriminator(model: type[Any], options: ModelOptions) -> None:
@@ -210,7 +213,9 @@ class _Fields:
         self.forms: dict[str, Form] = {}
         for name, info in infos.items():
             builder.field = name
-            self.forms[name] = builder.form(info.annotation, info.metadata)
+            form = blob_form(self.plain[name])
+            self.forms[name] = builder.form(info.annotation, info.metadata) if form is None else form
+        self.blobs = tuple(name for name, inner in self.plain.items() if inner.annotation is Blob)
         self.has_validators, self.has_conversions = builder.validators, builder.conversions
         self.storage = {
             name: FieldStorage(name, form.type_name, form.encode, form.decode, must_be_stored(infos[name]))

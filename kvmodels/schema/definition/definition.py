@@ -495,6 +495,7 @@ class ModelSchema:
         time_fields: the fields that the library sets at every write.
         automatic_key: the field of the primary key, if the store gives out its values.
         history: the declared history (``schema/declare/history.py``); None if old versions are not kept.
+        blobs: the names of the fields of the type ``Blob``.
         shape: a pydantic model with the fields that queries may name: the class itself, unless it shares a collection.
         variants: the classes that objects may have; None: only ``model``.
         upgrade: converts a document and primary key values to a document of the declared version, the same document if
@@ -533,6 +534,7 @@ class ModelSchema:
     time_fields: tuple[TimeField, ...] = ()
     automatic_key: str | None = None
     history: History | None = None
+    blobs: tuple[str, ...] = ()
     upgrade: Callable[[Document, tuple[Any, ...]], Document] | None = None
     touched: Mapping[str, int] = field(default_factory=dict[str, int])
     upgrades_to: frozenset[int] = frozenset()

@@ -36,6 +36,7 @@ from kvmodels.core.ulid import ULID
 from kvmodels.core.values import KeyNumber
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.declare.annotations import Stored, container_kind, is_root, is_union, plain, type_name
+from kvmodels.schema.declare.blob import Blob
 from kvmodels.schema.declare.markers import FieldMarker, refuse_marker_default
 from kvmodels.schema.declare.on_write import Automatic
 from kvmodels.schema.definition.collections import DICTS, deque_form, dict_like_form, secret_form, sequence_form
@@ -233,6 +234,12 @@ class FormBuilder:
         return form
 
     def _class(self, cls: type[Any]) -> Form | None:
+        if issubclass(cls, Blob):
+            raise self._error(
+                "a blob can only be a field of a model itself, not inside another type",
+                cls,
+                "Write scan: Blob or scan: Blob | None; keep several files of a record as records of a child model.",
+            )
         if issubclass(cls, BaseModel) and "__pydantic_root_model__" in vars(cls):
             return None  # BaseModel itself has no instances, so the field is for objects of unknown classes
         if issubclass(cls, BaseModel) or is_dataclass(cls):

@@ -296,6 +296,9 @@ def _predicate(schema: ModelSchema, keyword: Keyword, operand: Any) -> Predicate
     available = lookups_of(schema, name, source, element=element)
     if lookup not in available:
         raise unknown_lookup(schema, name, lookup, available)
+    if name in schema.blobs and lookup != "isnull" and operand is not None:
+        hint = f"Test whether there is one: {name}=None. Keep its hash or name in a field of its own to find it."
+        raise refused(schema, name, operand, "records are not found by the content of a blob", hint)
     if lookup == "isnull":
         return Condition(name, lookup, flag(schema, name, operand))
     if source is None or (source.many and not element):

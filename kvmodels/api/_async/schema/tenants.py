@@ -89,6 +89,7 @@ async def check_tenants(
     model: type[KvModel] | None,
     *,
     repair: Repair,
+    hashes: bool,
     work: TenantsChecking,
 ) -> TenantsCheck:
     """Check tenants, repair them on request, and return the results."""
@@ -97,7 +98,9 @@ async def check_tenants(
     async def check_in(name: str) -> None:
         try:
             part, declared = place(name)
-            work.checked(name, await check_one(part, declared, observe(), model, repair, pace=work.pace(name)))
+            pace = work.pace(name)
+            report = await check_one(part, declared, observe(), model, repair, pace=pace, hashes=hashes)
+            work.checked(name, report)
         except KvModelsError as error:
             work.failed(name, error)
 
@@ -114,8 +117,12 @@ async def check_one(
     repair: Repair,
     *,
     pace: Pace,
+    hashes: bool = False,
 ) -> CheckReport:
-    """Check the store itself, or one tenant, and return the findings; counters are counted in a snapshot."""
+    """Check the store itself, or one tenant, and return the findings.
+
+    Counters are counted, and the content of blobs is compared, in a snapshot.
+    """
     with observed(observation):
         report = await worlds.run(engine, through(observation, core.check(model, repair, pace)))
         for counting in core.recounts(model, pace):
@@ -123,4 +130,9 @@ async def check_one(
                 recounted = await worlds.run(engine, through(observation, counting), snapshot=state)
             settling = core.settle(report, recounted, repair)
             report = await worlds.run(engine, through(observation, settling))
+        for comparing in core.blob_checks(model, hashes=hashes):
+            async with worlds.pinned(engine) as state:
+                await worlds.run(engine, through(observation, comparing.compare()), snapshot=state)
+            reporting = comparing.report(report, repair=bool(repair))
+            report = await worlds.run(engine, through(observation, reporting))
     return report

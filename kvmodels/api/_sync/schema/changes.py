@@ -18,8 +18,8 @@ from kvmodels.api._sync import _compat as worlds
 from kvmodels.api._sync.schema import tenants as of_tenants
 from kvmodels.catalog import evolution
 from kvmodels.engines import contract as base
+from kvmodels.flows import arguments, tenant_schemas
 from kvmodels.flows import effects as requests
-from kvmodels.flows import tenant_schemas
 from kvmodels.flows import tenants as tenant_flows
 from kvmodels.flows.check import findings, scrub
 from kvmodels.flows.check import tenants as tenant_checks
@@ -231,6 +231,7 @@ class SchemaChanges(ABC):
         model: type[KvModel] | None = None,
         *,
         repair: scrub.Repair = False,
+        blobs: bool = False,
         progress: Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
         tenants: None = None,
@@ -242,6 +243,7 @@ class SchemaChanges(ABC):
         model: type[KvModel] | None = None,
         *,
         repair: scrub.Repair = False,
+        blobs: bool = False,
         progress: Callable[[tenant_schemas.TenantProgress], object] | None = None,
         throttle: float | None = None,
         tenants: Literal[True] | Iterable[str],
@@ -252,6 +254,7 @@ class SchemaChanges(ABC):
         model: type[KvModel] | None = None,
         *,
         repair: scrub.Repair = False,
+        blobs: bool = False,
         progress: Callable[[Any], object] | None = None,
         throttle: float | None = None,
         tenants: Literal[True] | Iterable[str] | None = None,
@@ -267,6 +270,7 @@ class SchemaChanges(ABC):
             repair: True repairs entries, and rebuilds an index with wrong counters, which rewrites every record.
                 ``"all"`` also deletes foreign keys and undecodable rows. No repair deletes a document that its model
                 rejects: fix the model, or remove the document with ``repository.remove(key)``.
+            blobs: also read the content of all blobs, and compare their hashes. Without it, their chunks are counted.
             progress: called after each batch with a ``SchemaProgress`` whose ``step`` is ``"check"``; an exception that
                 it raises ends the check. With ``tenants``, it gets a ``TenantProgress``, also after each tenant, from
                 one thread at a time; a check that ends early is continued with the names that are left.
@@ -299,14 +303,17 @@ class SchemaChanges(ABC):
             ok: 0 rows scanned; 0 dangling, 0 missing, 0 foreign, 0 undecodable, 0 computed, 0 counters; 0 repaired
         """
         schema_arguments.require_repair(repair)
+        arguments.require_flag("blobs", blobs)
         if tenants is None:
             schema_arguments.require_concurrency(concurrency)
             speed = pace.Pace(progress, throttle)
             observation = self._opening.observation("check")
-            return of_tenants.check_one(self._opening.open(), self._core, observation, model, repair, pace=speed)
+            place = self._opening.open(), self._core, observation
+            return of_tenants.check_one(*place, model, repair, pace=speed, hashes=blobs)
         self._require_store("check")
         work = tenant_changes.TenantsChecking(tenants, progress=progress, throttle=throttle, concurrency=concurrency)
-        return of_tenants.check_tenants(*self._places("check"), model, repair=repair, work=work)
+        places = self._places("check")
+        return of_tenants.check_tenants(*places, model, repair=repair, hashes=blobs, work=work)
 
     def _places(self, verb: str) -> of_tenants.Places:
         return self._opening.open(), self._core, self._in_tenant, partial(self._opening.observation, verb)

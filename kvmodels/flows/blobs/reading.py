@@ -1,0 +1,50 @@
+"""Read chunks of stored blobs.
+
+Rules of this module: a chunk that is missing means that the blob was removed, because its id is never used again; so a
+read never mixes the content of two blobs.
+"""
+
+from __future__ import annotations
+
+from kvmodels.catalog.keyspace import chunk_key
+from kvmodels.core.operations import ReadRange, ReadResult
+from kvmodels.errors import BlobGoneError, DecodeError
+from kvmodels.flows.effects import Flow, ReadPresent
+from kvmodels.schema.declare.blob import StoredBlob
+
+
+def read_chunks(blob: StoredBlob, first: int, count: int) -> Flow[list[bytes]]:
+    """Return some chunks, at least one, in their order. Raises BlobGoneError; DecodeError if one has another size.
+
+    Cost: one read.
+    """
+    last = min(first + count, blob.chunks)
+    span = ReadRange(chunk_key(blob.id, first), chunk_key(blob.id, last), last - first)
+    found: ReadResult = yield ReadPresent((span,))
+    rows = found.ranges[0]
+    if len(rows) < last - first:
+        raise gone(blob)
+    for number, row in enumerate(rows, first):
+        if len(row.value) != chunk_size(blob, number):
+            raise damaged(blob, f"chunk {number} has another size")
+    return [row.value for row in rows]
+
+
+def chunk_size(blob: StoredBlob, number: int) -> int:
+    """Return the size of one chunk."""
+    return min(blob.chunk, blob.size - number * blob.chunk)
+
+
+def gone(blob: StoredBlob) -> BlobGoneError:
+    """Return the error for a blob whose content is not stored any more."""
+    return BlobGoneError("the content of a blob is no longer stored", size=blob.size, sha256=blob.sha256.hex())
+
+
+def damaged(blob: StoredBlob, reason: str) -> DecodeError:
+    """Return the error for content that is not what was stored."""
+    return DecodeError(
+        "the stored content of a blob is damaged",
+        key=("__kvmodels__", "blob", blob.id),
+        reason=reason,
+        hint="Restore the store from a backup, or write the record again with the file.",
+    )
