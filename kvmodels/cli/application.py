@@ -68,6 +68,7 @@ for _command_in_tenants in (schema.migrate, schema.violations, schema.resolve):
     add_command(application, _command_in_tenants, section="Schema and indexes", in_tenants=True)
 add_command(application, checking.check, section="Schema and indexes", values={checking.REPAIR: checking.ENTRIES})
 
+add_command(application, collections.sweep, section="Schema and indexes", in_tenants=True)
 add_command(application, collections.drop, section="Schema and indexes", in_tenants=True)
 _indexes = add_group(application, indexes.indexes, section="Schema and indexes", in_tenants=True)
 add_command(_indexes, indexes.build, in_tenants=True)

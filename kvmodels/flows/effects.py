@@ -188,6 +188,9 @@ Request = (
     | ReadChanges
 )
 
+PASSED_ON: Final = (Pull, ReserveWrites, Settle, Sleep, TakeTurn)
+"""Requests that a transaction does not answer itself."""
+
 Flow: TypeAlias = Generator[Request, Any, T]
 """A generator that yields requests and returns a ``T``."""
 

@@ -60,6 +60,7 @@ COMMANDS: dict[tuple[str, ...], tuple[tuple[str, ...], list[tuple[int, str, tupl
     ("plan",): (("books",), [(2, "bokos", ("bokos",)), (2, "--sample", ("--sample", "-1"))]),
     ("apply",): (("books",), [(2, "bokos", ("bokos",)), (2, "allow", ("--allow", "everything", "--yes"))]),
     ("migrate",): (("books",), [(2, "bokos", ("bokos",)), (2, "title", ("books", "--forget", "title", "--yes"))]),
+    ("sweep",): ((), [(2, "--limit", ("--limit", "0")), (2, "books", ("books",))]),
     ("drop",): (("books", "--yes"), [(1, "bokos", ("bokos", "--yes")), (2, "declare", ("books", "--yes"))]),
     ("violations",): (("books",), [(2, "bokos", ("bokos",)), (2, "gerne", ("books", "--index", "gerne"))]),
     ("resolve",): (("books",), [(2, "bokos", ("bokos",)), (2, "gerne", ("books", "--index", "gerne"))]),

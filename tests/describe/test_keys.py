@@ -66,6 +66,8 @@ EXPLAINED: dict[Key, tuple[str, str | None]] = {
     ("__kvmodels__", "violation", "books", "title", 1, b"", 7): ("violation", "record 7 that books.title cannot hold"),
     ("__kvmodels__", "migration", "books"): ("migration", None),
     ("__kvmodels__", "unmigrated", "shelves", "A", 7): ("unmigrated", None),
+    ("__kvmodels__", "blob", b"\x0a", 3): ("chunk", "chunk of the content of the blob 0a"),
+    ("__kvmodels__", "loose", b"\x0a"): ("loose_blob", "state of the blob 0a, which no record has"),
     ("__kvmodels__", "lock", "nightly"): ("lock", "lock nightly"),
     ("__kvmodels__", "lock", "nightly", "0" * 20): ("ticket", None),
     ("__kvmodels__", "bulk", "import"): ("bulk", None),

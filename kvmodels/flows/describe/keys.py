@@ -38,8 +38,9 @@ _OfSchemaChanges = Literal["header", "fence", "build", "drop", "migration", "unm
 _OfQueuesAndLocks = Literal["message", "dead_letter", "lock", "ticket"]
 _OfWrites = Literal["bulk", "key_counter", "guard", "reference_guard", "reference_anchor", "token"]
 _OfHistories = Literal["old_version", "trash", "removed_with"]
+_OfBlobs = Literal["chunk", "loose_blob"]
 _OfOthers = Literal["namespace", "tenant", "tenant_row", "announcement", "reserved", "foreign", "plain"]
-KeyKind = Literal[_OfModels, _OfHistories, _OfSchemaChanges, _OfQueuesAndLocks, _OfWrites, _OfOthers]
+KeyKind = Literal[_OfModels, _OfHistories, _OfBlobs, _OfSchemaChanges, _OfQueuesAndLocks, _OfWrites, _OfOthers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class KeyExplanation:
             ``old_version`` of a record with a history, ``trash``: of a removed record, ``removed_with``: the records
             that a removal has changed or removed; ``message`` of a queue,
             ``dead_letter``: a note of its key; ``lock``, ``ticket`` of a waiter for a lock;
+            ``chunk`` of the content of a blob, ``loose_blob``: a blob that no record has;
             ``namespace``: a key of a namespace; ``tenant``: a key of a tenant, which its own database explains;
             ``tenant_row``: the state of a tenant; ``announcement``: of a message of a tenant;
             ``header``, ``fence``, ``build``, ``drop``, ``migration``, ``unmigrated``, ``violation``, ``bulk``,
@@ -66,8 +68,8 @@ class KeyExplanation:
         columns: for an entry, a slot or a counter, the values of the columns by name; for an entry of another kind of
             index also its own key parts, such as ``cell of location``.
         primary_key: the primary key of the record, if the key or its row names one; several values are a tuple.
-        name: the name of a lock, namespace or tenant, the id of a message or bulk write, the token, or the counted
-            value.
+        name: the name of a lock, namespace or tenant, the id of a message, blob or bulk write, the token, or the
+            counted value.
         inner: for a key of a namespace, the explanation of the rest of the key.
     """
 
@@ -112,6 +114,8 @@ _SENTENCES: Final[Mapping[KeyKind, str]] = {
     "old_version": "version of record {key} of {place} that began at {name}",
     "trash": "last version of removed record {key} of {place}",
     "removed_with": "records that the removal of record {key} of {place} has changed or removed",
+    "chunk": "chunk of the content of the blob {name}",
+    "loose_blob": "state of the blob {name}, which no record has",
     "message": "message {name} of the queue",
     "dead_letter": "note of a key that holds the dead letter {name}",
     "lock": "lock {name}",
@@ -248,17 +252,17 @@ def _of_library(context: Context, header: Header, key: Key, row: Row | None) -> 
         case ("violation", str() as collection, str() as index, int() as generation, _, *pk):
             explained = KeyExplanation(key, "violation", False, collection, index, generation)
             return replace(explained, primary_key=_primary_key(header, collection, pk))
-        case ("migration", str() as collection):
-            return KeyExplanation(key, "migration", collection=collection)
+        case ("migration" | "keys" as kind, str() as collection):
+            return KeyExplanation(key, "migration" if kind == "migration" else "key_counter", collection=collection)
         case ("unmigrated", str() as collection, *pk):
             return _of_a_record(header, key, "unmigrated", collection, pk)
         case ("history" | "trash" | "also", str(), *_):
             return _of_a_history(header, key)
-        case ("keys", str() as collection):
-            return KeyExplanation(key, "key_counter", collection=collection)
         case ("ref", str() as collection, "guard" | "anchor" as kind, *pk):
             of_kind: KeyKind = "reference_guard" if kind == "guard" else "reference_anchor"
             return _of_a_record(header, key, of_kind, collection, pk)
+        case ("blob", bytes() as blob, int()) | ("loose", bytes() as blob):
+            return KeyExplanation(key, "chunk" if key[1] == "blob" else "loose_blob", name=blob.hex())
         case ("queue", int(), str() as message):
             return KeyExplanation(key, "message", name=message)
         case ("announced", int(), str(), str() as tenant):

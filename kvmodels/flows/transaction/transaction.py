@@ -23,20 +23,16 @@ from kvmodels.core.operations import AtomicWrite, Follow, GuardFailed, Mutation,
 from kvmodels.errors import KvModelsError, OperationTooLargeError, TransactionConflictError
 from kvmodels.flows.context import Context, HeaderView, read_header
 from kvmodels.flows.effects import (
+    PASSED_ON,
     AnyFlow,
     Commit,
     CommitApart,
     Flow,
     Now,
-    Pull,
     Read,
     ReadPresent,
     ReadUnchecked,
     Request,
-    ReserveWrites,
-    Settle,
-    Sleep,
-    TakeTurn,
     fits_one_read,
     now,
     read,
@@ -81,9 +77,6 @@ from kvmodels.schema.instances import PendingStamp
 
 R = TypeVar("R")
 T = TypeVar("T")
-
-
-_PASSED_ON = Pull | ReserveWrites | Settle | Sleep | TakeTurn
 
 
 def serve(flow: Flow[T], answer: Callable[[Request], Flow[Any]]) -> Flow[T]:
@@ -184,7 +177,7 @@ class TransactionFlows:
             return (yield from self._read(request))
         if isinstance(request, Now):
             return self.now_ms
-        if isinstance(request, _PASSED_ON):
+        if isinstance(request, PASSED_ON):
             return (yield request)
         raise refusals.commits_itself()
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from kvmodels.catalog.keyspace import HEADER_KEY, also_prefix, history_prefix, trash_prefix
 from kvmodels.codecs.typed_json import key_to_json
 from kvmodels.core.operations import Row, after_prefix, format_versionstamp, point
+from kvmodels.errors import UnsupportedError
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, read
 from kvmodels.flows.kv.deno_dump import deno_line
@@ -46,6 +47,7 @@ class RecordDumping(Dumping):
     ) -> None:
         super().__init__(form)
         self._is_deno = dump_format == "deno"
+        refuse_blobs(schemas := list(schemas))
         self._collections = targets_first(schemas)
         names = [schema.collection for schema in self._collections] if history else []
         versions = [prefix(name) for prefix in (history_prefix, trash_prefix, also_prefix) for name in names]
@@ -78,6 +80,17 @@ class RecordDumping(Dumping):
     def end(self) -> Sequence[str]:
         """Return the last lines."""
         return [] if self._is_deno else [dump_line({"end": {"keys": self.keys}})]
+
+
+def refuse_blobs(schemas: Iterable[ModelSchema]) -> None:
+    """Refuse models with blobs, whose content the lines cannot hold. Raises UnsupportedError."""
+    for schema in schemas:
+        if schema.blobs:
+            raise UnsupportedError(
+                "a dump of records cannot hold blobs",
+                reason=schema.name,
+                hint="Dump the whole store with kv.dump(file), or name the other models: db.dump(file, User).",
+            )
 
 
 def targets_first(schemas: Iterable[ModelSchema]) -> list[ModelSchema]:

@@ -44,6 +44,7 @@ from kvmodels.flows.hydration.rows import object_of, shown_key
 from kvmodels.flows.kv.dump_frame import Line
 from kvmodels.flows.references import missing_target
 from kvmodels.flows.transfer.circles import CircleSize, ReferenceGraph, circular_references, size_in_commit
+from kvmodels.flows.transfer.dump import refuse_blobs
 from kvmodels.flows.transfer.dumped_lines import DumpedLines, DumpedRecord
 from kvmodels.flows.transfer.versions import VersionLoading, is_version
 from kvmodels.flows.writing.attempt import execute
@@ -58,6 +59,7 @@ from kvmodels.flows.writing.changes import (
     refused,
 )
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, always
+from kvmodels.indexing.blobs import blobs_in
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.compiler import WriteRefusal
 from kvmodels.indexing.entries import RecordChange
@@ -243,6 +245,8 @@ class RecordLoading:
     def _valid(self, dumped: DumpedRecord) -> Flow[_ValidRecord]:
         """Return the record as an object of its model, encoded with the columns that its indexes need now."""
         context, schema = self._context, dumped.schema
+        if blobs_in(dumped.document, schema.blobs):
+            refuse_blobs((schema,))
         _, live = yield from writable_collection(context, schema)
         if dumped.expire_at is not None:
             require_no_counters(schema)
