@@ -22,8 +22,8 @@ The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/gold
     ("__kvmodels__", "history", collection, *pk, begin)   a version of a record that has ended
     ("__kvmodels__", "trash", collection, *pk)            names the last version of a removed record
     ("__kvmodels__", "also", collection, *pk, begin, n)   the records that a removal has changed or removed with it
-    ("__kvmodels__", "blob", id, n)                       chunk n of the content of a blob
-    ("__kvmodels__", "loose", id)                         a blob that no record has, and when it may be removed
+    ("__kvmodels__", "blob", blob_id, n)                  chunk n of the content of a blob
+    ("__kvmodels__", "loose", blob_id)                    a blob that no record has, and when it may be removed
     ("__kvmodels__", "token", token)                      the outcome of one logical operation
     ("__kvmodels__", "ref", collection, "guard", *pk)     its versionstamp is that of the last new reference to a record
     ("__kvmodels__", "ref", collection, "anchor", *pk)    stands for a record that is referred to and changes often

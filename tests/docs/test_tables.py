@@ -269,6 +269,8 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
         keyspace.reference_guards("collection") + encode_key(("pk",)),
         keyspace.reference_anchors("collection") + encode_key(("pk",)),
         keyspace.migration_key("collection"),
+        keyspace.chunk_key(b"blob_id", 2),
+        keyspace.loose_key(b"blob_id"),
         keyspace.unmigrated_prefix("collection") + pk,
         keyspace.token_key("token"),
         *(counter_key(group, "kind") for group in counters.groups({"id": "pk", "column": "column"})),
@@ -321,7 +323,7 @@ def keys_of_the_services(kv: Kv) -> dict[str, tuple[Any, ...]]:
 def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
     page = (DOCS / "concepts" / "layout.md").read_text("utf-8")
     names: dict[str, Any] = {name: name for name in ("collection", "index", "token", "resume_id", "run", "position")}
-    names |= {"begin": "begin", "length_class": 2, "start": 5}
+    names |= {"blob_id": b"blob_id", "begin": "begin", "length_class": 2, "start": 5}
     names |= {"n": 2, "pk": ["pk"], "columns": ["column"]}
     names |= {"slot": encode_key(("slot",)), "collection_by_unique": "collection_by_unique"}
     names |= {"collection_by_index": "collection_by_index", "group": ["column"], "kind": "kind"}

@@ -60,7 +60,7 @@ def a_write_without_a_token(patch: pytest.MonkeyPatch) -> None:
 
 def a_release_without_the_history_keeps_none(patch: pytest.MonkeyPatch) -> None:
     """A release that does not declare the history writes no rows, so versions are lost beside another one."""
-    real = versions.ends_version  # pyright: ignore[reportPrivateUsage]
+    real = versions.ends_version
 
     def ends(change: RecordChange, now_ms: int) -> bool:
         return change.live.schema.history is not None and real(change, now_ms)
