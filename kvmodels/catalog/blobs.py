@@ -22,9 +22,11 @@ def blobs_value(fields: Iterable[str]) -> dict[str, Any]:
 
 def blob_fields_in(section: object) -> tuple[str, ...] | None:
     """Return the fields that a section lists; None for one that this release does not know."""
-    if not isinstance(section, Mapping) or cast("Mapping[str, Any]", section).keys() != {"fields"}:
+    if not isinstance(section, Mapping):
         return None
-    fields: Any = section["fields"]
-    if not isinstance(fields, list) or not all(isinstance(name, str) for name in fields):
+    items = cast("Mapping[str, Any]", section)
+    fields: Any = items.get("fields")
+    if set(items) != {"fields"} or not isinstance(fields, list):
         return None
-    return tuple(cast("list[str]", fields))
+    names: list[Any] = fields
+    return tuple(names) if all(isinstance(name, str) for name in names) else None

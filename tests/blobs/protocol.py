@@ -138,6 +138,7 @@ def attach(
     else:
         deletes.append(record)
     if one.get("restores"):
+        assert old is not None, "it restores an old version"
         checks.append((("old", one["key"]), old[0]))
     if before is not None:
         if one.get("history"):

@@ -35,6 +35,7 @@ from kvmodels.catalog import catalogue
 from kvmodels.catalog.keyspace import chunk_key
 from kvmodels.core.keys import decode_key
 from kvmodels.flows import context
+from kvmodels.flows.blobs import reading
 from kvmodels.flows.blobs.upload import LARGE_CHUNK
 from tests.blobs.stores import DAY_MS, MODELS, Paper, content, loose, read, require_owners, stored_ids
 from tests.kv.stores import Clock
@@ -105,7 +106,8 @@ def test_an_asynchronous_database_streams_in_and_out() -> None:
 
     async def scene() -> None:
         async with AsyncDatabase("memory://", models=MODELS) as db:
-            for key, source in enumerate((parts(), Upload(LONG), io.BytesIO(LONG), LONG)):
+            sources: list[Any] = [parts(), Upload(LONG), io.BytesIO(LONG), LONG]
+            for key, source in enumerate(sources):
                 await db[Paper].create(id=key, scan=Blob(source, max_bytes=len(LONG)))
                 scan = (await db[Paper].get(key)).scan
                 assert scan is not None
@@ -129,7 +131,7 @@ def test_an_asynchronous_source_needs_an_event_loop() -> None:
 
 def test_a_range_read_fetches_only_its_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
-    fetch = blob_files.read_chunks
+    fetch = reading.read_chunks
 
     def noting(blob: Any, first: int, count: int) -> Any:
         asked.append((first, count))
@@ -358,7 +360,7 @@ def test_a_value_that_is_no_source_is_refused(given: Any) -> None:
 def test_options_of_a_blob_are_checked() -> None:
     for options in ({"max_bytes": 0}, {"max_bytes": "5"}, {"content_type": "a\nb"}, {"content_type": ""}):
         with pytest.raises(InvalidArgumentError):
-            Blob(b"", **options)  # type: ignore[arg-type]
+            Blob(b"", **options)
     pending = Blob(b"abc")
     with pytest.raises(InvalidArgumentError, match="not stored yet"):
         _ = pending.size

@@ -9,9 +9,10 @@ Rules of this module: an id costs about 300 bytes of memory; content is read one
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from hashlib import sha256
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from kvmodels.catalog.keyspace import CHUNKS, LOOSE_BLOBS, chunk_key, loose_key
 from kvmodels.core.keys import decode_key, encode_key, key_successor
@@ -55,7 +56,7 @@ class BlobCheck:
         for name, stored in view.header.collections.items():
             if stored.blobs and not stored.dropping and self._only in (None, name):
                 prefix = encode_key((name,))
-                yield from self._walk(prefix, lambda row, name=name, stored=stored: self._own(name, stored.blobs, row))
+                yield from self._walk(prefix, partial(self._own, name, stored.blobs))
         if self._only is None:
             yield from self._every_chunk()
         for one in self._owned.values():
@@ -79,9 +80,9 @@ class BlobCheck:
     def _every_chunk(self) -> Flow[None]:
         """Count the chunks of all blobs, and compare the counts with their owners."""
         counts: dict[bytes, int] = {}
-        yield from self._walk(CHUNKS, lambda row: _counted(counts, row), keys_only=True)
-        loose: set[bytes] = set()
-        yield from self._walk(LOOSE_BLOBS, lambda row: loose.add(_id_in(row)), keys_only=True)
+        yield from self._walk(CHUNKS, partial(_counted, counts), keys_only=True)
+        loose: dict[bytes, int] = {}
+        yield from self._walk(LOOSE_BLOBS, partial(_counted, loose), keys_only=True)
         for one in self._owned.values():
             if not self._hashes:
                 self._judge(one, counts.get(one.blob.id, 0))
@@ -97,7 +98,7 @@ class BlobCheck:
 
     def _count(self, blob: StoredBlob) -> Flow[int]:
         counts: dict[bytes, int] = {}
-        yield from self._walk(CHUNKS + encode_key((blob.id,)), lambda row: _counted(counts, row), keys_only=True)
+        yield from self._walk(CHUNKS + encode_key((blob.id,)), partial(_counted, counts), keys_only=True)
         return counts.get(blob.id, 0)
 
     def _read(self, one: OwnedBlob) -> Flow[None]:
@@ -114,7 +115,7 @@ class BlobCheck:
         elif digest.digest() != blob.sha256:
             self._add("damaged_blob", one, "its content has another hash")
 
-    def _walk(self, prefix: bytes, take: Any, *, keys_only: bool = False) -> Flow[None]:
+    def _walk(self, prefix: bytes, take: Callable[[Row], object], *, keys_only: bool = False) -> Flow[None]:
         start, size = prefix, rows_at_once(self._context.limits, ROWS_AT_ONCE)
         while True:
             span = ReadRange(start, after_prefix(prefix), size, keys_only=keys_only)
