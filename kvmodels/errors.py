@@ -347,7 +347,8 @@ class InvalidKeyError(KvModelsError, ValueError):
 class InvalidValueError(KvModelsError, TypeError):
     """The value cannot be stored, or not in this field or key.
 
-    ``key`` is the primary key of the record, if it is known. In a bulk write, ``position`` is the index of the object.
+    ``key`` is the primary key of the record, if it is known; of a sum, min or max, its key. In a bulk write,
+    ``position`` is the index of the object.
     """
 
     code = "KV502"

@@ -12,7 +12,6 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, Final, Literal, NamedTuple, Self, cast, overload
 
-from kvmodels._support.naming import short_repr
 from kvmodels.codecs.msgpack import Bounds, Number, integer_sum, sum_function
 from kvmodels.core.keys import Key, SetKey
 from kvmodels.core.operations import (
@@ -351,8 +350,8 @@ class AtomicBuilder:
     def _append_sum(self, key: Key, operand: Number, bounds: Bounds, deadline: _Deadline) -> Self:
         lifetime = deadline.lifetime_ms()
         codec = self._form.codec
-        add = sum_function(codec, operand, bounds, short_repr(key))
         packed, encoded = self._form.pack_written_key(key), codec.encode(operand)
+        add = sum_function(codec, operand, bounds, key)
         addition = integer_sum(operand, bounds, encoded)
         mutation = Apply(packed, add, len(encoded[0]), keeps_deadline=deadline.keep, addition=addition)
         return self._append(mutation, lifetime)

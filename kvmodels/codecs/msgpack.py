@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol, cast
 
 from msgpack import unpackb
 
+from kvmodels._support.naming import short_repr
 from kvmodels.codecs.base import (
     BYTES_ENCODING,
     MSGPACK_ENCODING,
@@ -42,6 +43,7 @@ from kvmodels.codecs.msgpack_extensions import (
     unpack_extension,
     unpack_graph,
 )
+from kvmodels.core.keys import Key
 from kvmodels.core.operations import IntegerSum
 from kvmodels.core.values import MAX_U64, KvU64
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
@@ -247,7 +249,7 @@ class Bounds:
         self.maximum = maximum
         self.clamp = clamp
 
-    def hold(self, result: Number, place: str) -> Number:
+    def hold(self, result: Number, key: Key) -> Number:
         """Return the result or, with ``clamp``, the nearer bound; raise InvalidValueError for a result outside.
 
         A NaN is outside of any bound.
@@ -256,22 +258,23 @@ class Bounds:
         high = self.maximum is None or result <= self.maximum
         if low and high:
             return result
+        bound = self.maximum if low else self.minimum
+        assert bound is not None, "a bound that was passed is there"
         if self.clamp and result == result:
-            bound = self.maximum if low else self.minimum
-            assert bound is not None, "a bound that was passed is there"
             return bound
+        passed = f"{short_repr(result)} is {'above the maximum' if low else 'below the minimum'} {short_repr(bound)}"
         raise InvalidValueError(
             "the result of a sum is outside its range",
-            path=place,
-            hint="Nothing was applied. Pass clamp=True to keep the nearest value of the range.",
+            key=key,
+            hint=f"Nothing was applied: {passed}. Pass clamp=True to keep the nearest value of the range.",
         )
 
 
-def sum_function(codec: ValueCodec, operand: Number, bounds: Bounds, place: str) -> Callable[[Stored | None], Stored]:
+def sum_function(codec: ValueCodec, operand: Number, bounds: Bounds, key: Key) -> Callable[[Stored | None], Stored]:
     """Return the function that adds ``operand`` to a stored number of its type; an absent key is set to the operand.
 
     As in Deno, bounds apply to a sum and not to the operand that is stored in an absent key. An int without bounds that
-    fits in 64 bits can also be added to a stored ``KvU64``, modulo 2**64. ``place`` is the key for errors.
+    fits in 64 bits can also be added to a stored ``KvU64``, modulo 2**64. ``key`` is that of errors.
     """
 
     def add(stored: Stored | None) -> Stored:
@@ -279,13 +282,13 @@ def sum_function(codec: ValueCodec, operand: Number, bounds: Bounds, place: str)
             return codec.encode(operand)  # unchecked against the bounds, as in Deno
         present: object = codec.decode_operand(*stored)
         if isinstance(present, KvU64) and isinstance(operand, int):
-            return codec.encode(_wrapped_sum(present, operand, bounds, place))
+            return codec.encode(_wrapped_sum(present, operand, bounds, key))
         # isinstance accepts a bool as an int, but bools are not summed.
         if type(present) is not type(operand) or not isinstance(present, (int, float)):
-            raise _mismatch(present, operand, place)
+            raise _mismatch(present, operand, key)
         result = present + operand
         # JavaScript has only one NaN; the sign of Python's NaN would be stored.
-        return codec.encode(bounds.hold(math.nan if result != result else result, place))
+        return codec.encode(bounds.hold(math.nan if result != result else result, key))
 
     return add
 
@@ -307,23 +310,23 @@ def integer_sum(operand: Number, bounds: Bounds, encoded: Stored) -> IntegerSum 
     return IntegerSum(operand, low, high, bounds.clamp, data)
 
 
-def _wrapped_sum(present: KvU64, operand: int, bounds: Bounds, place: str) -> KvU64:
+def _wrapped_sum(present: KvU64, operand: int, bounds: Bounds, key: Key) -> KvU64:
     if bounds.minimum is not None or bounds.maximum is not None:
         raise InvalidValueError(
             "a sum on a KvU64 takes no bounds",
-            path=place,
+            key=key,
             hint="Nothing was applied. Store an int instead, which has any size and may be bounded.",
         )
     if not 0 <= operand <= MAX_U64:
-        raise _mismatch(present, operand, place)
+        raise _mismatch(present, operand, key)
     return KvU64((present.value + operand) & MAX_U64)
 
 
-def _mismatch(present: object, operand: Number, place: str) -> InvalidValueError:
+def _mismatch(present: object, operand: Number, key: Key) -> InvalidValueError:
     stored = _NAMES.get(type(present), type(present).__name__)
     return InvalidValueError(
         "the stored value of a sum has another type",
-        path=place,
+        key=key,
         type=f"{stored} and {_NAMES[type(operand)]}",
         hint="Nothing was applied. A stored int takes an int, a float a float, and a KvU64 a KvU64 or an int below "
         "2**64; other values take no sum.",

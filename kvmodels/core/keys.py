@@ -303,6 +303,19 @@ def shown_key(data: bytes) -> str:
         return data.hex()
 
 
+def key_parts(data: bytes) -> Key:
+    r"""Return a packed key for an error as a tuple of its parts; bytes that are not a key as its only part.
+
+    Examples:
+        >>> key_parts(encode_key(("visits", 7))), key_parts(b"\xff\x00")
+        (('visits', 7), (b'\xff\x00',))
+    """
+    try:
+        return decode_key(data)
+    except InvalidKeyError:
+        return (data,)
+
+
 def skip_parts(data: bytes, count: int) -> int:
     """Return the position after the first ``count`` parts of a packed key; linear in the bytes skipped.
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.core.keys import ABOVE_EVERY_TAG, prefix_range, shown_key
+from kvmodels.core.keys import ABOVE_EVERY_TAG, key_parts, prefix_range
 from kvmodels.core.truth import without_truth
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import InvalidValueError
@@ -452,7 +452,7 @@ def not_a_number(key: bytes | None) -> InvalidValueError:
     """Return the error for a sum, min or max on another value; ``key`` None: that of one of several mutations."""
     return InvalidValueError(
         "the stored value of a sum, min or max is not an unsigned 64-bit integer",
-        path=None if key is None else shown_key(key),
+        key=None if key is None else key_parts(key),
         hint="Nothing was applied. Store a KvU64 under this key first, or use another key for the counter.",
     )
 

@@ -119,6 +119,8 @@ def test_a_creation_above_the_quota_is_refused_whole(acme):
     with pytest.raises(InvalidValueError, match="outside its range") as caught:
         add_user(acme, 9, 3)
     assert "acme" not in str(caught.value)
+    assert caught.value.key == QUOTA
+    assert "4 is above the maximum 3" in str(caught.value)
     assert (acme[User].count(), acme.kv.get(QUOTA).value) == (3, 3)
     with acme.transaction() as tx:
         tx[User].remove(0)

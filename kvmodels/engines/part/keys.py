@@ -13,7 +13,7 @@ from itertools import chain, repeat
 from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple, cast, overload
 
-from kvmodels.core.keys import shown_key
+from kvmodels.core.keys import key_parts
 from kvmodels.core.operations import (
     Arithmetic,
     AtomicWrite,
@@ -288,6 +288,6 @@ class PartKeys:
     def show_inner(self, error: InvalidValueError, write: AtomicWrite) -> None:
         """Name the key of a refused sum, min or max as the part sees it."""
         for mutation in write.mutations:
-            if error.path == shown_key(self.prefix + mutation.key):
-                error.path = shown_key(mutation.key)
+            if error.key == key_parts(self.prefix + mutation.key):
+                error.key = key_parts(mutation.key)
                 return

@@ -13,7 +13,7 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.api.reserved_parts import ReservedParts
 from kvmodels.catalog.catalogue import Header
 from kvmodels.catalog.keyspace import HEADER_KEY
-from kvmodels.core.keys import decode_key, shown_key
+from kvmodels.core.keys import decode_key, key_parts
 from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, Row
 from kvmodels.engines.connect.wire.messages import (
     AtomicWriteMessage,
@@ -124,9 +124,7 @@ def _commit(write: AtomicWrite) -> Flow[Committed | Conflict]:
     try:
         return (yield from commit(write))
     except InvalidValueError as error:
-        kinds = [
-            one.kind for one in write.mutations if isinstance(one, Arithmetic) and shown_key(one.key) == error.path
-        ]
+        kinds = [one.kind for one in write.mutations if isinstance(one, Arithmetic) and key_parts(one.key) == error.key]
         raise RequestRefusedError(400, NOT_U64_STORED.format(kinds[0] if kinds else "sum")) from None
 
 
