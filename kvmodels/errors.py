@@ -233,7 +233,10 @@ class ProtectedError(IntegrityError):
     """
 
     code = "KV304"
-    default_hint = "Remove the records that refer to it first, or let them refer to another one."
+    default_hint = (
+        "Remove the records that refer to it first, or let them refer to another one. If their foreign key is declared "
+        "with CASCADE, remove() and remove_cascade() remove them too."
+    )
     model: str
     key: Any
     referrer: str

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 from typing import Annotated, Any, Literal
 
+import pydantic
 import pytest
 
 from kvmodels import (
@@ -48,6 +50,43 @@ def test_a_record_has_no_attribute_for_a_relation_and_the_error_shows_the_call()
     assert not hasattr(copy.deepcopy(post), "tags")
     with pytest.raises(AttributeError):
         post.tags = []
+
+
+def test_a_relation_in_the_constructor_is_refused_and_the_error_shows_the_call():
+    post: Any = Post
+    for make in (lambda: post(id=1, tags=[1]), lambda: Database(models=MODELS)[Post].create(id=1, tags=[1])):
+        with pytest.raises(UnknownFieldError, match=r"db\[Post\].links\(Post.tags\).add") as caught:
+            make()
+        assert (caught.value.model, caught.value.field) == ("Post", "tags")
+    assert Post.model_validate({"id": 1, "tags": [1], "unknown": 2}) == post(id=1, unknown=2)
+    assert not Post.__pydantic_custom_init__
+    assert Post.__signature__ == inspect.signature(Post)
+    assert list(inspect.signature(Post).parameters) == ["id", "title"]
+
+
+def test_a_class_that_takes_other_names_takes_that_of_a_relation():
+    class Open(Post, collection="open_posts", extra="allow"):
+        """Keeps every name."""
+
+    class Strict(Post, collection="strict_posts", extra="forbid"):
+        """Is pydantic's to refuse."""
+
+    class Aliased(Post, collection="aliased_posts"):
+        label: str = Field(default="", alias="tags")
+
+    class Coded(Post, collection="coded_posts"):
+        @pydantic.model_validator(mode="before")
+        @classmethod
+        def without_tags(cls, data: Any) -> Any:
+            return {name: value for name, value in data.items() if name != "tags"}
+
+    classes: Any = Open, Strict, Aliased, Coded
+    opened, strict, aliased, coded = classes
+    assert opened(id=1, tags=[1]).model_extra == {"tags": [1]}
+    with pytest.raises(pydantic.ValidationError, match="Extra inputs"):
+        strict(id=1, tags=[1])
+    assert aliased(id=1, tags="x").label == "x"
+    assert coded(id=1, tags=[1]).id == 1
 
 
 def test_the_link_model_is_made_by_the_rule_that_the_guide_promises():

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from kvmodels import (
+    Count,
     Database,
     Expression,
     InvalidArgumentError,
@@ -275,3 +276,36 @@ def test_a_relation_by_a_link_model_of_ones_own_is_filtered_in_both_directions(s
     small[Book].links(Book.authors).add(2, "bob", "ann")
     assert [book.id for book in small[Book].filter(authors__name="ann")] == [2]
     assert [one.name for one in small[Person].filter(books=2)] == ["ann", "bob"]
+
+
+@pytest.mark.parametrize("lookup", ["contains", "contains_all", "contains_any", "gt", "startswith"])
+def test_a_lookup_of_lists_is_refused_for_a_relation_by_the_name_that_was_given(small: Database, lookup: str):
+    for model, name in ((Post, "tags"), (Tag, "post")):
+        with pytest.raises(UnknownFieldError) as caught:
+            small[model].filter(**{f"{name}__{lookup}": [1]})
+        assert (caught.value.model, caught.value.field) == (model.__name__, f"{name}__{lookup}")
+        assert f"filter({name}=1).filter({name}=2)" in str(caught.value)
+
+
+def test_a_lookup_without_a_field_is_named(small: Database):
+    with pytest.raises(UnknownFieldError) as caught:
+        small[Post].filter(contains_all=[1])
+    assert caught.value.field == "contains_all"
+
+
+def test_numbers_of_links_name_the_key_of_the_link_model(small: Database):
+    posts = small[Post]
+    with pytest.raises(InvalidArgumentError, match=r"Count\(db\[Post\].links\(Post.tags\).model.owner_id\)"):
+        posts.all().with_counts(n=Count(Post.tags))  # type: ignore[arg-type]
+    counted = posts.all().with_counts(n=Count(posts.links(Post.tags).model.owner_id)).to_list()
+    assert [numbers["n"] for _, numbers in counted] == [
+        len(posts.links(Post.tags).fetch([one])[one.id]) for one, _ in counted
+    ]
+
+
+def test_the_other_side_of_a_foreign_key_names_the_query_that_works(small: Database):
+    with pytest.raises(UnknownFieldError, match=r"exclude\(pk__in=books.values_list"):
+        small[Post].filter(comment__isnull=True)
+    commented = {one.post for one in small[Comment].all()}
+    without = small[Post].exclude(pk__in=small[Comment].values_list("post", flat=True)).allow_scan()
+    assert {one.id for one in without} == {one.id for one in small[Post].all()} - commented

@@ -107,3 +107,11 @@ def test_the_position_of_another_store_is_gone_and_of_another_collection_invalid
         refused = http.get("/others", params={"since": since})
         assert (refused.status_code, refused.json()["errors"][0]["loc"]) == (422, ["query", "since"])
     assert http.get("/lamps", params={"limit": 0}).status_code == 422
+
+
+def test_the_description_has_the_answer_to_a_position_that_is_gone(http: TestClient):
+    document = http.get("/openapi.json").json()
+    described = document["paths"]["/lamps"]["get"]
+    assert described["responses"]["410"]["content"]["application/problem+json"]["schema"]["$ref"].endswith("/Problem")
+    assert "Problem" in document["components"]["schemas"]
+    assert "x-kvmodels" not in str(document)

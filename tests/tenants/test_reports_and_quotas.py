@@ -79,8 +79,9 @@ def test_a_tenant_that_is_removed_meanwhile_is_left_out_and_an_error_ends_the_re
             asked.append(tenant.tenant_name)
         raise ValueError(tenant.tenant_name)
 
-    with pytest.raises(ValueError, match="t0"):
+    with pytest.raises(ValueError, match="t0") as caught:
         db.each_tenant(fail)
+    assert caught.value.__notes__ == ["kvmodels: in the tenant 't0'"]
     assert asked == ["t0"]
 
 

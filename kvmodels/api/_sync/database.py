@@ -694,9 +694,11 @@ class Database(Repositories, SchemaChanges, Descriptions):
         def work(name: str) -> None:
             try:
                 results[name] = function(self.tenant(name))
-            except (TenantNotFoundError, TenantRemovedError) as error:
-                if error.tenant != name:
-                    raise
+            except Exception as error:
+                if isinstance(error, (TenantNotFoundError, TenantRemovedError)) and error.tenant == name:
+                    return
+                error.add_note(f"kvmodels: in the tenant {name!r}")
+                raise
 
         worlds.for_each(names, work, wanted)
         return {name: results[name] for name in names if name in results}

@@ -49,6 +49,7 @@ from kvmodels.errors import (
 from kvmodels.ext.fastapi.lookups import is_chosen_by_client
 from kvmodels.ext.fastapi.paging import describe_pages
 from kvmodels.ext.fastapi.preconditions import describe_conditions
+from kvmodels.ext.fastapi.pulling import describe_pulls
 from kvmodels.flows.writing.record_write import VERSION_REMOVED
 from kvmodels.schema.definition.variants import is_body_error
 
@@ -235,10 +236,13 @@ def _rewrite(document: dict[str, Any], *, invalid_requests: bool) -> None:
     """Give problems their media type, with ``invalid_requests`` also FastAPI's own response 422. Describe headers."""
     schemas = document.get("components", {}).get("schemas", {})
     replaced = (_PROBLEM, _INVALID) if invalid_requests else (_PROBLEM,)
+    is_described = invalid_requests or "Problem" in schemas
+    content_of_problem = {MEDIA_TYPE: {"schema": {"$ref": _PROBLEM}}} if is_described else None
     for path in document["paths"].values():
         for method, operation in path.items():
             describe_conditions(method, operation)
             describe_pages(operation)
+            describe_pulls(operation, content_of_problem)
             for response in operation.get("responses", {}).values():
                 content = response.get("content", {})
                 for media_type in [*content]:  # that of the endpoint, such as text/event-stream

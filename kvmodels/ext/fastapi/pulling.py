@@ -24,6 +24,9 @@ from kvmodels.schema.compile.model import KvModel
 M = TypeVar("M", bound=KvModel)
 T = TypeVar("T")
 
+_MARK: Final = "x-kvmodels-position"
+"""The key of a JSON schema that marks the parameter of a position until ``describe_pulls`` removes it."""
+
 MOST_CHANGES: Final = 1_000
 """The greatest ``limit`` that a client can ask for."""
 
@@ -58,7 +61,12 @@ class ChangedSince:
     def __init__(
         self,
         since: Annotated[
-            str | None, Query(max_length=8_192, description="The position of the last page; none at the first request.")
+            str | None,
+            Query(
+                max_length=8_192,
+                description="The position of the last page; none at the first request.",
+                json_schema_extra={_MARK: True},
+            ),
         ] = None,
         limit: Annotated[int, Query(ge=1, le=MOST_CHANGES, description="The most changes of a page.")] = 500,
     ) -> None:
@@ -105,6 +113,18 @@ class ChangedSince:
         if isinstance(repository, AsyncRepository):
             return await repository.changed_since(self._since, limit=self._limit)
         return await to_thread.run_sync(lambda: repository.changed_since(self._since, limit=self._limit))
+
+
+def describe_pulls(operation: dict[str, Any], problem: dict[str, Any] | None) -> None:
+    """Give the OpenAPI description of an operation that depends on a ``ChangedSince`` its 410.
+
+    Args:
+        operation: the description, which is changed.
+        problem: the content of the response; None for none.
+    """
+    if any(parameter.get("schema", {}).pop(_MARK, None) for parameter in operation.get("parameters", ())):
+        gone = {"description": "The position is too old, or of another store: begin without since."}
+        operation["responses"].setdefault("410", gone if problem is None else {**gone, "content": problem})
 
 
 def _refused(since: str | None, error: InvalidArgumentError) -> RequestValidationError:

@@ -39,6 +39,7 @@ from kvmodels.query.planning.refusals import suggested
 from kvmodels.query.plans import LastRowRange, QueryPlan
 from kvmodels.query.query import OrderColumn, Query, reference_of
 from kvmodels.schema.declare.expressions import Expression
+from kvmodels.schema.declare.many_to_many_ref import relation_named
 from kvmodels.schema.definition.definition import ModelSchema, Reference
 from kvmodels.schema.filters.operands import PRIMARY_KEY
 from kvmodels.schema.filters.predicate import Predicate, conditions_of
@@ -141,6 +142,9 @@ def plan_of(
 def referring_schema(context: Context, schema: ModelSchema, key: object) -> ModelSchema:
     """Return the schema of the model that declares the foreign key to a model. Raises InvalidArgumentError."""
     model = getattr(key, "_model", None)
+    relation = relation_named(key)
+    if relation is not None:
+        raise _relation_for_key(schema, relation[0], key)
     for one in context.schemas.values():
         if one.model is model:  # a class that derives from another one has records of its own
             reference = reference_of(one, key)
@@ -151,6 +155,17 @@ def referring_schema(context: Context, schema: ModelSchema, key: object) -> Mode
         argument="key",
         value=short_repr(key),
         hint=f"Give the attribute of another class whose target is {schema.name}: Book.author_id.",
+    )
+
+
+def _relation_for_key(schema: ModelSchema, name: str, given: object) -> InvalidArgumentError:
+    relation = schema.relations.get(name)
+    key = "owner_id" if relation is None else relation.own
+    return InvalidArgumentError(
+        "this is a many-to-many relation, and not a foreign key that refers to the model",
+        argument="key",
+        value=short_repr(given),
+        hint=f"Give the key of its link model: Count(db[{schema.name}].links({given!r}).model.{key}).",
     )
 
 

@@ -29,7 +29,7 @@ from kvmodels.schema.declare.expressions import FieldRef, ForeignKeyRef, MultiFi
 from kvmodels.schema.declare.many_to_many import declare_relations, relations_of
 from kvmodels.schema.declare.markers import Field, refuse_marker_default
 from kvmodels.schema.declare.on_write import AutoNow, AutoNowAdd, Version, check_hooks, no_hook, refuse_verb_keyword
-from kvmodels.schema.definition import definition
+from kvmodels.schema.definition import definition, variants
 from kvmodels.schema.instances import (
     FIELDS_SET,
     STATE_SLOT,
@@ -40,6 +40,7 @@ from kvmodels.schema.instances import (
     with_state_of,
 )
 
+_OF_PYDANTIC = "__pydantic_base_init__"
 _OPTIONS = "__kv_options__"
 _KEYWORDS = "__kv_keywords__"
 
@@ -77,6 +78,21 @@ class KvModelMeta(ModelMetaclass):
                 if error is None:
                     raise
                 raise error from None
+
+
+def _without_relations(self: BaseModel, /, **data: Any) -> None:
+    """Validate the fields as pydantic does, which would ignore the name of a many-to-many relation.
+
+    Raises UnknownFieldError.
+    """
+    __tracebackhide__ = True
+    model = type(self)
+    if not data.keys() <= model.__pydantic_fields__.keys() and model.model_config.get("extra") != "forbid":
+        variants.constructor_of(model).require_names(data.keys() & relations_of(model).keys())
+    BaseModel.__init__(self, **data)
+
+
+setattr(_without_relations, _OF_PYDANTIC, True)  # to pydantic it is no constructor with code of its own
 
 
 def _reference(cls: type[Any], name: str) -> FieldRef[Any] | MultiFieldRef[Any]:
@@ -141,8 +157,11 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
             if "ClassVar" not in str(annotation):
                 _refuse_reserved(cls.__name__, field)
             _refuse_specifier(cls, field, annotation)
-        for field in declare_relations(cls):
+        relations = declare_relations(cls)
+        for field in relations:
             _refuse_reserved(cls.__name__, field)
+        if relations and getattr(cls.__init__, _OF_PYDANTIC, False):
+            type.__setattr__(cls, "__init__", _without_relations)
         # Pydantic has removed the settings of ConfigDict, so the remaining keywords are unknown.
         options.check_class_keywords(cls.__name__, kwargs)
         keywords = {"collection": collection, "abstract": abstract, "discriminator": discriminator}

@@ -1,4 +1,4 @@
-"""Hints for the properties and computed fields of a class, which look like fields and are not stored.
+"""Hints for properties, computed fields and many-to-many relations of a class, which look like fields.
 
 Rules of this module: pure; it is asked only for a name that is not a field, and never evaluates a property.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from functools import cached_property
 from inspect import getattr_static
 from typing import Any
+
+from kvmodels.schema.declare.many_to_many import ManyToMany
 
 
 def _hint(model: type[Any], name: str, remedy: str) -> str | None:
@@ -24,5 +26,10 @@ def hint_to_query(model: type[Any], name: str) -> str | None:
 
 
 def hint_to_write(model: type[Any], name: str) -> str | None:
-    """Return what to write in place of a property; None if the class has no such property."""
+    """Return what to write in place of a property or relation; None if the class has none of this name."""
+    if isinstance(getattr_static(model, name, None), ManyToMany):
+        links = f"db[{model.__name__}].links({model.__name__}.{name})"
+        return (
+            f"Nothing of a many-to-many relation is stored in the record. Store it, then its links: {links}.add(...)."
+        )
     return _hint(model, name, "Name the fields that it is computed from.")

@@ -120,8 +120,11 @@ def split_keyword(schema: ModelSchema, keyword: str) -> Keyword | KindKeyword | 
     indexed, given = (field, last) if field else (keyword, "exact")
     if known := kind_lookups_of(schema, indexed):
         raise unknown_lookup(schema, indexed, given, known)
-    if words[-1] in _LOOKUPS:  # rather a misspelt field than an index that is missing
-        raise _unknown_field(schema, "__".join(words[:-1]))
+    if len(words) > 1 and words[-1] in _LOOKUPS:  # rather a misspelt field than an index that is missing
+        error = _unknown_field(schema, "__".join(words[:-1]))
+        if words[-1] == "isnull" and error.suggestion is None:
+            error.hint = f"{error.hint} {_NO_REFERRERS}"
+        raise error
     raise without_index(schema, indexed, given) or _unknown_field(schema, words[0] or keyword)
 
 
@@ -139,6 +142,10 @@ def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, e
         lookups = _BYTES_ELEMENT if source.codec.name == BYTES.name else _TEXT_ELEMENT
     return lookups if element else lookups | {"isnull"}
 
+
+_NO_REFERRERS: Final = (
+    'Records to which no other record refers: authors.exclude(pk__in=books.values_list("author_id", flat=True)).'
+)
 
 _ELSEWHERE: Final[Mapping[str, str]] = {
     **dict.fromkeys(

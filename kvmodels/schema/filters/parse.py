@@ -72,7 +72,7 @@ from kvmodels.schema.filters.predicate import (
     any_of,
     conjunction,
 )
-from kvmodels.schema.filters.relation_keywords import RelationKeyword, relation_keyword
+from kvmodels.schema.filters.relation_keywords import RelationKeyword, compares_keys, refuse_lookup, relation_keyword
 from kvmodels.schema.filters.target_filters import on_target
 from kvmodels.schema.filters.validation import validated, validated_list, validated_whole
 
@@ -80,9 +80,6 @@ _new: Final = tuple[Any, ...].__new__  # builds a named tuple without the cost o
 
 _OPPOSITES: Final[Mapping[str, Lookup]] = {"exact": "ne", "ne": "exact", "in": "not_in", "not_in": "in"}
 _REVERSED: Final[Mapping[str, Lookup]] = {"gt": "lte", "lte": "gt", "lt": "gte", "gte": "lt"}
-_OF_KEYS: Final = frozenset({"", "exact", "ne", "in", "not_in"})
-"""Lookups that compare the records of the other side of a many-to-many relation, by objects or keys."""
-
 _TOTALLY_ORDERED: Final = frozenset({"bool", "int", "str", "bytes", "uuid", "ulid", "date", "timedelta", "ip4"})
 """Columns that hold every value of their type. An unindexed field of another type may hold values without an order
 (NaN, a naive datetime, an int that is not a JavaScript number), for which "not greater" is not "less or equal"."""
@@ -185,9 +182,10 @@ def _of_relation(schema: ModelSchema, keyword: RelationKeyword, operand: Any) ->
     if keyword.rest == "isnull" or (keyword.rest in ("", "exact") and operand is None):
         exists = on_links(schema, relation, ALWAYS)
         return negate(schema, exists) if operand is None or flag(schema, keyword.field, operand) else exists
-    if keyword.rest in _OF_KEYS and keyword.rest not in links.targets[other].fields:
+    if compares_keys(relation, keyword.rest):
         predicate = all_of(_of_keywords(links, {f"{other}__{keyword.rest or 'exact'}": operand}))
     else:
+        refuse_lookup(schema, relation, keyword.rest)
         predicate = _of_path(links, PathKeyword(other, keyword.rest), operand, keyword.field)
     return on_links(schema, relation, predicate)
 

@@ -5,9 +5,10 @@ Rules of this module: pure; a relation is a part of filters only, because it has
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple, get_args
 
 from kvmodels.errors import UnknownFieldError
+from kvmodels.schema.declare.expressions import Lookup
 from kvmodels.schema.definition.definition import ModelSchema, Relation
 
 
@@ -24,6 +25,29 @@ def relation_keyword(schema: ModelSchema, keyword: str) -> RelationKeyword | Non
         if keyword == name or keyword.startswith(f"{name}__"):
             return RelationKeyword(name, keyword[len(name) + 2 :])
     return None
+
+
+_OF_KEYS: Final = frozenset({"", "exact", "ne", "in", "not_in"})
+"""Lookups that compare the records of the other side of a many-to-many relation, by objects or keys."""
+
+
+def compares_keys(relation: Relation, rest: str) -> bool:
+    """Return whether the rest of a keyword compares the records of the other side, and is no field of them."""
+    return rest in _OF_KEYS and rest not in relation.links.targets[relation.other].fields
+
+
+def refuse_lookup(schema: ModelSchema, relation: Relation, rest: str) -> None:
+    """Refuse a lookup that a many-to-many relation does not have. Raises UnknownFieldError."""
+    if rest not in get_args(Lookup) or rest in relation.links.targets[relation.other].fields:
+        return
+    name = relation.name
+    raise UnknownFieldError(
+        "a many-to-many relation has no lookup of this name",
+        model=schema.name,
+        field=f"{name}__{rest}",
+        suggestion=None,
+        hint=f"Any of some records: filter({name}__in=[1, 2]). All of them: filter({name}=1).filter({name}=2).",
+    )
 
 
 def refuse_relation(schema: ModelSchema, name: str) -> None:
