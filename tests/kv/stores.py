@@ -97,6 +97,9 @@ class AsyncFace:
     def delete(self, *args: Any, **options: Any) -> Any:
         return self._loop.wait(self.kv.delete(*args, **options))
 
+    def update(self, *args: Any, **options: Any) -> Any:
+        return self._loop.wait(self.kv.update(*args, **options))
+
     def list(self, *args: Any, **options: Any) -> AsyncListFace:
         return AsyncListFace(self._loop, self.kv.list(*args, **options))
 

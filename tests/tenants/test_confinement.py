@@ -156,6 +156,7 @@ def loaded(db: Database) -> Any:
 def confined(db: Database) -> Any:
     space = db.kv.namespace("space")
     space.set("key", 1)
+    space.update("key", lambda value: value + 1)
     return space.get("key"), space.list_keys(), space.delete_all()
 
 
@@ -238,6 +239,7 @@ OF_KV: dict[str, Callable[[Database], Any]] = {
     "set": lambda db: db.kv.set(("raw", 2), 2).ok,
     "snapshot": pinned,
     "unsafe": lambda db: db.kv.unsafe().set(("__kvmodels__", "own"), 1).ok,
+    "update": lambda db: db.kv.update(("raw", 1), lambda value: [value]),
     "watch": lambda db: [one[0].value for one in [next(iter(db.kv.watch([("raw", 2)], timeout=0)), [None])] if one[0]],
 }
 

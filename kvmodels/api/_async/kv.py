@@ -49,6 +49,7 @@ from kvmodels.flows.kv import watch as watch_flows
 from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.transfer import whole_store
+from kvmodels.flows.writing.changes import KEEP, Keep
 from kvmodels.limits import Limits
 from kvmodels.runtime.observing import observation as observing
 
@@ -157,6 +158,45 @@ class AsyncKv(AsyncKvReading):
             CommitUnknownError: the answer was lost; the key may have been removed.
         """
         await self.atomic().delete(key).commit()
+
+    async def update(
+        self,
+        key: Key,
+        function: Callable[[Any], Any],
+        *,
+        default: Any = None,
+        expire_in: float | timedelta | Keep | None = KEEP,
+    ) -> Any:
+        """Replace a value by what a function makes of it, and start again if another writer was faster.
+
+        Args:
+            key: the key, not empty.
+            function: a plain function that takes the value and returns the new one. It is called again after each
+                conflict, so it must have no other effects.
+            default: the value that the function takes if the key is absent.
+            expire_in: lifetime as seconds or a timedelta, 0 or more, exact to the millisecond; None for no deadline. By
+                default the key keeps its deadline, and a key that was absent gets none.
+
+        Returns:
+            The new value. Cost: one read and one commit for each attempt; no commit if the value stays the same.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError, KeyTooLargeError: the key cannot be written.
+            InvalidValueError, ValueTooLargeError: the new value cannot be stored.
+            InvalidArgumentError: it is not a plain function, or ``expire_in`` is negative or too large.
+            RetriesExhaustedError: other writers were faster in each of 50 attempts.
+            CommitUnknownError: the answer was lost; the new value may have been stored.
+
+        Examples:
+            >>> async with open_async_kv() as kv:
+            ...     await kv.update(("basket", 7), lambda items: [*items, "tea"], default=[])
+            ...     await kv.update(("basket", 7), lambda items: [*items, "milk"], default=[])
+            ['tea']
+            ['tea', 'milk']
+        """
+        packed = self._form.pack_written_key(key)
+        update = keyvalue.ValueUpdate(function, default, False, expire_in)
+        return await self._run("update", lambda limits: keyvalue.update_value(self._form, limits, packed, update))
 
     def atomic(self) -> AsyncAtomicOperation:
         """Begin an atomic operation: checks and mutations that are applied together or not at all.

@@ -191,6 +191,42 @@ class Namespace:
         """
         return self._run("compare_and_delete", lambda limits: flows.compare_and_delete(self._form, limits, key, old))
 
+    def update(
+        self, key: str, function: Callable[[Any], Any], *, expire_in: float | timedelta | Keep | None = KEEP
+    ) -> Any:
+        """Replace a value by what a function makes of it, and start again if another writer was faster.
+
+        Args:
+            key: a non-empty str.
+            function: a plain function that takes the value, None if the key is absent, and returns the new one. None
+                removes the key. It is called again after each conflict, so it must have no other effects.
+            expire_in: as in ``compare_and_set``: by default the key keeps its deadline.
+
+        Returns:
+            The new value; None if the key is absent now. Cost: one read and one commit for each attempt; no commit if
+            the value stays the same.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError, KeyTooLargeError: the key cannot be written.
+            InvalidValueError, ValueTooLargeError: the new value cannot be stored, or the function changed the value in
+                place and returned None.
+            InvalidArgumentError: it is not a plain function, or ``expire_in`` is negative or too large.
+            RetriesExhaustedError: other writers were faster in each of 50 attempts.
+            CommitUnknownError: the answer was lost; the new value may have been stored.
+
+        Examples:
+            >>> from kvmodels import open_kv
+            >>> with open_kv() as kv:
+            ...     space = kv.namespace("visits")
+            ...     space.update("ada", lambda count: (count or 0) + 1)
+            ...     space.update("ada", lambda count: None), space.get("ada")
+            1
+            (None, None)
+        """
+        return self._run(
+            "update", lambda limits: flows.update_value(self._form, limits, key, function, expire_in=expire_in)
+        )
+
     def get_json(self, key: str) -> Any:
         """Read a value that was stored by ``set_json``.
 

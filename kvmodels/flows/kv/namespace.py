@@ -10,6 +10,7 @@ refused as a value, so that it always means absent.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final, cast
 
@@ -18,7 +19,8 @@ from kvmodels.core.operations import AtomicWrite, Check, Delete, ReadRange, Set
 from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidKeyError, InvalidValueError, RetriesExhaustedError
 from kvmodels.flows.arguments import lifetime_ms, require_text
 from kvmodels.flows.effects import Flow, commit, read, read_row
-from kvmodels.flows.kv.operations import PendingWrite, commit_operation, get_entry
+from kvmodels.flows.kv.operations import PendingWrite, ValueUpdate, commit_operation, get_entry
+from kvmodels.flows.kv.operations import update_value as updating
 from kvmodels.flows.kv.store_format import LIBRARY_PART, StoreFormat
 from kvmodels.flows.writing.changes import Keep
 from kvmodels.limits import Limits
@@ -75,6 +77,18 @@ def compare_and_delete(form: StoreFormat, limits: Limits, key: str, old: Any) ->
     if old is None:
         return False
     return (yield from _compare_and_commit(form, limits, old, PendingWrite(mutations=(mutation,))))
+
+
+def update_value(
+    form: StoreFormat,
+    limits: Limits,
+    key: str,
+    function: Callable[[Any], Any],
+    *,
+    expire_in: float | timedelta | Keep | None,
+) -> Flow[Any]:
+    """Replace a value by what a function makes of it, None for an absent one, and return the new one."""
+    return (yield from updating(form, limits, _pack(form, key), ValueUpdate(function, None, True, expire_in)))
 
 
 def _compare_and_commit(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import base64
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from inspect import isawaitable
 from typing import Any, Final, NamedTuple
 
 from kvmodels._support.base64url import base64url_bytes
@@ -25,6 +26,7 @@ from kvmodels.core.operations import (
     Mutation,
     ReadRange,
     Row,
+    Set,
     format_versionstamp,
     point,
 )
@@ -32,15 +34,21 @@ from kvmodels.errors import (
     InvalidArgumentError,
     InvalidCursorError,
     InvalidKeyError,
+    InvalidValueError,
     KeyTooLargeError,
     OperationTooLargeError,
+    RetriesExhaustedError,
 )
-from kvmodels.flows.arguments import KEYS_HINT, items_of, require_flag
+from kvmodels.flows.arguments import KEYS_HINT, items_of, lifetime_ms, require_callable, require_flag
 from kvmodels.flows.effects import Commit, Flow, now, read
 from kvmodels.flows.kv.queue import NewMessage
 from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.flows.writing.changes import Keep
 from kvmodels.indexing.budget import check_budget
 from kvmodels.limits import Limits
+
+UPDATE_ATTEMPTS: Final = 50
+"""The maximum number of attempts of ``update``; each that fails is one that another writer has won."""
 
 
 def get_entry(form: StoreFormat, limits: Limits, key: Key) -> Flow[Entry]:
@@ -152,6 +160,90 @@ class Selection(NamedTuple):
     shared: bytes
     bounded_below: bool
     bounded_above: bool
+
+
+class ValueUpdate(NamedTuple):
+    """A change of one value by a function.
+
+    Attributes:
+        function: returns the new value for the present one; called again after each conflict.
+        absent: passed to the function if the key is absent.
+        removes: whether None from the function removes the key, instead of being stored.
+        expire_in: the lifetime of the new value; ``KEEP`` for the deadline that the key has.
+    """
+
+    function: Callable[[Any], Any]
+    absent: Any
+    removes: bool
+    expire_in: object
+
+
+def update_value(form: StoreFormat, limits: Limits, packed: bytes, update: ValueUpdate) -> Flow[Any]:
+    """Replace a value by what a function makes of it, and return the new one. One read and one commit an attempt.
+
+    An equal value is not written, unless it gets a lifetime. Raises RetriesExhaustedError and InvalidValueError.
+    """
+    require_callable("function", update.function, "Give a function of the present value: update(key, lambda n: n + 1).")
+    keeps = isinstance(update.expire_in, Keep)
+    lifetimes = {} if keeps or update.expire_in is None else {0: lifetime_ms(update.expire_in)}
+    for _ in range(UPDATE_ATTEMPTS):
+        found = yield from read([point(packed)])
+        row = next(iter(found.ranges[0]), None)
+        old = update.absent if row is None else form.entry(row).value
+        new = _called(update.function, old)
+        mutation = _updating(form, packed, update, row, (old, new))
+        if mutation is None:
+            return new
+        check = Check(packed, None if row is None else row.versionstamp)
+        of_set = lifetimes if isinstance(mutation, Set) else {}
+        result = yield from commit_operation(form, limits, PendingWrite((check,), (mutation,), of_set))
+        if result.ok:
+            return new
+    raise RetriesExhaustedError(
+        "the value was written again and again while it was updated",
+        attempts=UPDATE_ATTEMPTS,
+        failed_checks=(form.unpack_key(packed),),
+        hint="Try again later, or use an operation that cannot conflict, such as a sum.",
+    )
+
+
+def _called(function: Callable[[Any], Any], old: Any) -> Any:
+    new = function(old)
+    if isawaitable(new):
+        close = getattr(new, "close", None)
+        if close is not None:
+            close()  # or Python warns that it was never awaited
+        raise InvalidArgumentError(
+            "async functions are not supported here",
+            argument="function",
+            value=getattr(function, "__name__", type(function).__name__),
+            hint="The function is called again after a conflict: give a plain function of the value alone.",
+        )
+    return new
+
+
+def _updating(
+    form: StoreFormat, packed: bytes, update: ValueUpdate, row: Row | None, values: tuple[Any, Any]
+) -> Mutation | None:
+    """Return the mutation for the old and the new value; None if nothing is to be written."""
+    old, new = values
+    stored = None if row is None else (row.value, row.encoding)
+    if new is None and update.removes:
+        if row is None:
+            return None
+        if form.codec.encode(old) != stored:
+            raise InvalidValueError(
+                "the function changed the value and returned None, which removes the key",
+                type=type(old).__name__,
+                hint="Return the changed value.",
+            )
+        return Delete(packed)
+    # A value that the function changed in place is the new one as well, so the stored bytes decide.
+    encoded = form.codec.encode(new)
+    if encoded == stored and isinstance(update.expire_in, Keep):
+        return None
+    keeps = isinstance(update.expire_in, Keep) and row is not None
+    return Set(packed, *encoded, expire_at=row.expire_at if keeps and row is not None else None)
 
 
 def select(form: StoreFormat, *, prefix: Key | None, start: Key | None, end: Key | None) -> Selection:
