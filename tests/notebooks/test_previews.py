@@ -103,7 +103,7 @@ READ: dict[str, Callable[[Database], Any]] = {
 }
 UNREAD: dict[str, tuple[Callable[[Database], Any], str]] = {
     "no index": (lambda db: db[Peak].filter(text="x"), "no index serves this query"),
-    "scan": (lambda db: db[Peak].filter(text="x").allow_scan(), "scans the whole collection"),
+    "scan": (lambda db: db[Peak].filter(text="x").allow_scan(), "which scans or sorts"),
     "sort": (lambda db: db[Peak].order_by("text").sort_in_memory(), "sorted in memory"),
     "held": (lambda db: db[Peak].values("text").distinct().sort_in_memory(), "held in memory"),
     "subquery": (
@@ -154,6 +154,16 @@ def test_the_repr_of_a_query_reads_nothing(store: tuple[Database, CountingEngine
         assert repr(make(db)).startswith("<")
     repr(db.kv.list(()))
     assert engine.meter.reads == 0
+
+
+@pytest.mark.parametrize("scans", ["warn", "allow"])
+def test_a_database_that_allows_scans_shows_a_query_without_scan_and_warning(scans: Any):
+    with Database("memory://", models=[Range, Peak], scans=scans) as db:  # warnings are errors in the tests
+        assert "which scans or sorts" in Output(db[Peak].filter(text="x")).text
+        assert "which scans or sorts" in Output(db[Peak].order_by("text")).text
+        assert "which scans or sorts" in Output(db[Peak].group_by("text").aggregate(Count())).text
+        with db.transaction() as tx:
+            assert "which scans or sorts" in Output(tx[Peak].filter(text="x")).text
 
 
 def test_filter_order_slice_and_index_are_shown(store: tuple[Database, CountingEngine]):

@@ -8,14 +8,17 @@ memory, or needs other queries first is described and not read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from kvmodels.errors import ClosedError, KvModelsError
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, steps_of
 from kvmodels.flows.execution.executor import plan_of
+from kvmodels.flows.execution.permission import REFUSED
 from kvmodels.flows.reading import aggregate, group_rows, queries
 from kvmodels.flows.reading.scan import Batches, distinct_plan_of
+from kvmodels.flows.scans import ScanPolicy
 from kvmodels.query.aggregates import Grouping
 from kvmodels.query.planning.aggregation import GroupPlan
 from kvmodels.query.planning.distinct import is_distinct
@@ -34,6 +37,7 @@ _MOST_SCANS: Final = 8
 NOT_IN_TRANSACTION: Final = (
     "Not read: the commit of a transaction checks all rows that it read. Call to_list() to read."
 )
+_SCANS: Final = "Not read: no index serves this query, which scans or sorts. Call to_list() to read the results."
 _HELD: Final = "Not read: all distinct values would be held in memory. Call to_list() to read them."
 RANKED: Final = "Not read: the first results may need many reads. Call to_list() on a slice, such as [:10]."
 
@@ -81,20 +85,32 @@ def preview(context: Context, query: Query) -> Flow[Preview]:
     reason = _unplanned(query)
     if reason is not None:
         return Preview(note=reason)
+    quiet = _refusing(context)
     try:
         first = query.limited(ROWS_SHOWN + 1)
         if is_distinct(query):
-            distinct = yield from distinct_plan_of(context, first)
+            distinct = yield from distinct_plan_of(quiet, first)
             plan, reason = distinct.plan, _HELD if distinct.limit is not None else None
         else:
-            plan, reason = (yield from plan_of(context, first)), None
+            plan, reason = (yield from plan_of(quiet, first)), None
         reason = reason or _unbounded(plan)
         if reason is not None:
             return Preview(access_of(plan), None, reason)
-        scan = queries.results(context, first, max(1, _BATCH // max(1, len(plan.scans))))
+        scan = queries.results(quiet, first, max(1, _BATCH // max(1, len(plan.scans))))
         return (yield from _read(scan, access_of(plan)))
     except KvModelsError as error:
-        return failed(error)
+        return _refused(context, error)
+
+
+def _refusing(context: Context) -> Context:
+    """Return a context that refuses scans, because a permission to scan is not for a preview, and would warn."""
+    return replace(context, scans=ScanPolicy())
+
+
+def _refused(context: Context, error: KvModelsError) -> Preview:
+    if isinstance(error, REFUSED) and context.scans.current != "refuse":
+        return Preview(note=_SCANS)
+    return failed(error)
 
 
 def _unplanned(query: Query) -> str | None:
@@ -111,7 +127,7 @@ def _unplanned(query: Query) -> str | None:
 def _unbounded(plan: QueryPlan) -> str | None:
     """Return why the first results of a plan may need many reads, or None."""
     if plan.full_scan:
-        return "Not read: this query scans the whole collection. Call to_list() to read the results."
+        return _SCANS
     if plan.sort is not None:
         return "Not read: all results are sorted in memory. Call to_list() to read them."
     if len(plan.scans) > _MOST_SCANS:
@@ -150,15 +166,16 @@ def preview_groups(context: Context, grouping: Grouping) -> Flow[Preview]:
         reason = _unplanned(grouping.query)
         if reason is not None:
             return Preview(note=reason)
-        _, plan = yield from aggregate.planned_groups(context, grouping)
+        quiet = _refusing(context)
+        _, plan = yield from aggregate.planned_groups(quiet, grouping)
         reason = _unbounded_groups(plan)
         if reason is not None:
             return Preview(_source_of(plan), None, reason)
-        scan = group_rows.rows_of(context, grouping)
+        scan = group_rows.rows_of(quiet, grouping)
         found: list[Any] = yield from steps_of(scan.next_batch())
         return Preview(_source_of(plan), found[:ROWS_SHOWN], _count_note(len(found), done=scan.done))
     except KvModelsError as error:
-        return failed(error)
+        return _refused(context, error)
 
 
 def _unbounded_groups(plan: GroupPlan) -> str | None:
@@ -179,11 +196,13 @@ def unread(source: HasContext, query: Query, note: str) -> Preview:
     if query.pending or query.ranked is not None or is_distinct(query):
         return Preview(note=note)
     try:
-        plan = _without_reads(plan_of(source.context, query))
+        context = source.context
     except ClosedError:
         return Preview(note=note)
+    try:
+        plan = _without_reads(plan_of(_refusing(context), query))
     except KvModelsError as error:
-        return failed(error)
+        return _refused(context, error)
     return Preview(None if plan is None else access_of(plan), None, note)
 
 
