@@ -81,6 +81,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
             "deno_file",
             "dump_files",
             "opening",
+            "progress",
             "refusals",
             "reserved_parts",
             "schema_arguments",

@@ -39,7 +39,7 @@ class TenantsWork:
         self.names = schema_arguments.require_names(tenants)
         self.concurrency = schema_arguments.require_concurrency(concurrency)
         if progress is not None:
-            arguments.require_callable("progress", progress, "Give a function that takes a TenantProgress.")
+            arguments.require_callable("progress", progress, "Give True, or a function that takes a TenantProgress.")
         Pace(None, throttle)  # which refuses what is no rate
         self._progress = progress
         self._throttle = None if throttle is None else throttle / self.concurrency

@@ -19,11 +19,11 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from kvmodels._support.visible import visible, visible_json
+from kvmodels.api.progress import bars, measures
 from kvmodels.flows.evolution.throttle import SchemaProgress
 from kvmodels.flows.tenant_schemas import TenantProgress
 
@@ -46,9 +46,6 @@ _UNLIMITED: Final = 10_000
 
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 """The first characters of a text that a spreadsheet executes, also those of full width."""
-
-ReportProgress = Callable[[str, int, int | None], None]
-"""Shows progress: what is being done, how much is done, and how much there is (None if that is not known)."""
 
 
 def redacted(text: str) -> str:
@@ -108,25 +105,12 @@ class Output:
         return not self.silent and sys.stderr.isatty()
 
     @contextmanager
-    def progress(self) -> Generator[ReportProgress]:
+    def progress(self) -> Generator[bars.Report]:
         """Show a progress bar on stderr if it is a terminal; yield the function that moves it."""
         if not self.shows_progress:
             yield _no_report
             return
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-            tasks: dict[str, Any] = {}
-
-            def report(label: str, done: int, total: int | None) -> None:
-                if label not in tasks:
-                    tasks[label] = bar.add_task(visible(label, kept=""), total=total)
-                bar.update(tasks[label], completed=done, total=total)
-
+        with bars.drawn(Console(file=sys.stderr), transient=True) as report:
             yield report
 
     # --- data, on stdout ---------------------------------------------------------------------------------------
@@ -216,21 +200,20 @@ class Output:
             writer.writerow([shown(quoted(row.get(column))) for column in columns])
 
 
-def of_schema_change(report: ReportProgress) -> Callable[[SchemaProgress], None]:
+def of_schema_change(report: bars.Report) -> Callable[[SchemaProgress], None]:
     """Return the function for ``progress=`` of schema changes and checks that moves a progress bar."""
 
     def listen(progress: SchemaProgress) -> None:
-        index = f".{progress.index}" if progress.index else ""
-        report(f"{progress.step} {progress.collection}{index}", progress.scanned, progress.total)
+        report(*measures.measured("", progress))
 
     return listen
 
 
-def of_tenants(report: ReportProgress, work: str) -> Callable[[TenantProgress], None]:
+def of_tenants(report: bars.Report, work: str) -> Callable[[TenantProgress], None]:
     """Return the function for ``progress=`` of work in all tenants that moves a progress bar."""
 
     def listen(progress: TenantProgress) -> None:
-        report(f"{work} {progress.tenant}", progress.done, progress.total)
+        report(*measures.measured(work, progress))
 
     return listen
 

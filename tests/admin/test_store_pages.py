@@ -272,6 +272,7 @@ async def test_a_job_is_stopped_between_two_batches():
     [
         (BulkProgress(500, 480, 1), "500 records processed, 480 written or deleted", None),
         (BulkProgress(500, 480, 1, 2_000), "500 of 2,000 records processed, 480 written or deleted", 0.25),
+        (BulkProgress(500, 480, 1, total=1_000), "500 of 1,000 records processed, 480 written or deleted", 0.5),
         (SchemaProgress("check", "books", None, 500), "check books: 500 processed", None),
         (
             SchemaProgress("migrate", "books", None, 1_500, 20, 1_000),

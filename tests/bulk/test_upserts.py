@@ -140,7 +140,7 @@ def test_bulk_create_overwrites_the_records_of_the_same_primary_keys(batch_size:
     told: list[BulkProgress] = []
     items = accounts.bulk_create(objects, on_conflict="update", batch_size=batch_size, progress=told.append)
     batches = -(-4 // (batch_size or 4))
-    assert told[-1] == BulkProgress(4, 4, batches)
+    assert told[-1] == BulkProgress(4, 4, batches, total=4)
     assert len(told) == batches
     assert outcome(items) == ["overwritten", "created", "overwritten", "created"]
     assert [item.obj for item in items] == objects == accounts.to_list()

@@ -22,7 +22,7 @@ _STYLE: Final = (
     ".kvmodels-view .kv-title{font-weight:600}"
     ".kvmodels-view .kv-dim{opacity:.65}"
     ".kvmodels-view table{border-collapse:collapse;border:0;margin:4px 0;font-size:inherit;display:table;width:auto}"
-    f".kvmodels-view th,.kvmodels-view td{{border:0;border-bottom:1px solid {_LINE};padding:2px 12px 2px 0;"
+    f".kvmodels-view th,.kvmodels-view td{{border:0;border-bottom:1px solid {_LINE};padding:2px 8px;"
     "text-align:left!important;vertical-align:top;max-width:48ch;min-width:0;white-space:pre-wrap;overflow-wrap:anywhere;"
     "font-size:inherit}"
     ".kvmodels-view th{font-weight:600;white-space:nowrap}"

@@ -30,6 +30,7 @@ from kvmodels.api._async import transaction as transactions
 from kvmodels.api._async.feeds import follower as followers
 from kvmodels.api._async.schema.changes import AsyncSchemaChanges
 from kvmodels.api._async.schema.descriptions import AsyncDescriptions
+from kvmodels.api.progress import listening
 from kvmodels.api.refusals import refuse_copies, refuse_other_with, require_subclass
 from kvmodels.api.settings import DatabaseSettings
 from kvmodels.core.ulid import ULID
@@ -624,7 +625,7 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
         self,
         name: str,
         *,
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        progress: bool | Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
     ) -> bool:
         """Remove a tenant with all its keys: records, indexes, messages, locks and other keys.
@@ -635,8 +636,9 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
 
         Args:
             name: the tenant.
-            progress: called after each batch of keys with a ``SchemaProgress`` whose ``step`` is ``"drop"``; an
-                exception that it raises stops the removal, which the next call resumes.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch of keys
+                with a ``SchemaProgress`` whose ``step`` is ``"drop"``; an exception that it raises stops the removal,
+                which the next call resumes.
             throttle: the maximum number of keys per second; None for no limit.
 
         Returns:
@@ -656,16 +658,17 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
             ...     await db.remove_tenant("acme"), await db.remove_tenant("acme"), await db.tenants()
             (True, False, ())
         """
-        self._require_store("remove_tenant")
-        speed, engine = pace.Pace(progress, throttle), self._engine
+        with listening.listener(progress, "remove") as listen:
+            self._require_store("remove_tenant")
+            speed, engine = pace.Pace(listen, throttle), self._engine
 
-        def ended(life: str) -> None:
-            tenancy.end_lives(engine, name, life)
+            def ended(life: str) -> None:
+                tenancy.end_lives(engine, name, life)
 
-        removing = tenant_flows.remove_tenant(self._core.context, tenant_flows.require_name(name), speed, ended)
-        removed = await self._run("remove_tenant", removing)
-        self._handles.forget(name)
-        return removed
+            removing = tenant_flows.remove_tenant(self._core.context, tenant_flows.require_name(name), speed, ended)
+            removed = await self._run("remove_tenant", removing)
+            self._handles.forget(name)
+            return removed
 
     async def each_tenant(
         self, function: Callable[[AsyncDatabase], Awaitable[T]], *, prefix: str = "", concurrency: int = 1
@@ -933,7 +936,7 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
         *models: type[KvModel],
         format: dump_formats.DumpFormat = "kvmodels",
         history: bool = False,
-        progress: Callable[[int], object] | None = None,
+        progress: bool | Callable[[int], object] | None = None,
     ) -> int:
         """Write the records of some models from one snapshot as lines of JSON, for ``load`` into any other store.
 
@@ -944,8 +947,8 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
             models: dump only the records of these models; by default those of all.
             format: ``"deno"`` writes the lines of Deno's package ``@deno/kv-utils``.
             history: also write the old versions of the records, and the removed records.
-            progress: called after each batch with the number of records so far; an exception that it raises ends the
-                dump.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with the
+                number of records so far; an exception that it raises ends the dump.
 
         Returns:
             The number of records, and with ``history`` of rows of histories. Cost: reads each once, in batches of at
@@ -972,10 +975,11 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
             >>> print(file.getvalue().splitlines()[1])
             {"key":["trees",1],"document":{"id":1,"kind":"oak"}}
         """
-        dumping = self._core.dumping(models, format, progress, history=history)
-        observation = self._opening.observation("dump")
-        engine = self._engine
-        return await copies.write_dump(engine, dumping, engine.limits, file, progress, observation=observation)
+        with listening.listener(progress, "dump") as listen:
+            dumping = self._core.dumping(models, format, listen, history=history)
+            observation = self._opening.observation("dump")
+            engine = self._engine
+            return await copies.write_dump(engine, dumping, engine.limits, file, listen, observation=observation)
 
     async def load(
         self,
@@ -983,7 +987,7 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
         *models: type[KvModel],
         on_conflict: bulk_options.OnConflict = "error",
         format: dump_formats.DumpFormat = "kvmodels",
-        progress: Callable[[int], object] | None = None,
+        progress: bool | Callable[[int], object] | None = None,
     ) -> record_load.LoadResult:
         """Load a dump into this store, which may hold data and be in use: records with index entries, and other keys.
 
@@ -1001,8 +1005,8 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
             on_conflict: ``"error"`` refuses the dump if any of its keys exists; ``"ignore"`` keeps what the store has;
                 ``"update"`` replaces it.
             format: ``"deno"`` reads the lines of Deno's package ``@deno/kv-utils``.
-            progress: called after each batch with the number of handled records and keys; an exception that it raises
-                ends the load.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with the
+                number of handled records and keys; an exception that it raises ends the load.
 
         Returns:
             The numbers of written and skipped keys; with ``"ignore"`` also the records that violate a constraint.
@@ -1035,8 +1039,9 @@ class AsyncDatabase(AsyncRepositories, AsyncSchemaChanges, AsyncDescriptions):
             ...     print(await other.load(file, on_conflict="ignore"))
             1 written, 1 skipped, 0 failed
         """
-        loading = self._core.loading(models, on_conflict, format, progress)
-        return await copies.load_dump(self._engine, loading, file, observation=self._opening.observation("load"))
+        with listening.listener(progress, "load") as listen:
+            loading = self._core.loading(models, on_conflict, format, listen)
+            return await copies.load_dump(self._engine, loading, file, observation=self._opening.observation("load"))
 
     def acting(self, actor: str, *, reason: str | None = None) -> AbstractContextManager[None]:
         """Name who writes in a ``with`` block, and why, in the history of the models that have one.

@@ -34,6 +34,7 @@ from kvmodels.api._async.kv_reading import AsyncKvReading, AsyncKvSnapshot, Asyn
 from kvmodels.api.atomic import AtomicBuilder
 from kvmodels.api.dump_files import DumpFile, DumpReader, backup_path
 from kvmodels.api.opening import Durability, Opening, codec_for, store_format
+from kvmodels.api.progress import listening
 from kvmodels.api.refusals import refuse_copies, refuse_other_with
 from kvmodels.core.keys import Key, SetKey
 from kvmodels.core.operations import CommitResult
@@ -535,7 +536,7 @@ class AsyncKv(AsyncKvReading):
         file: DumpFile,
         *,
         format: DumpFormat = "kvmodels",
-        progress: Callable[[int], object] | None = None,
+        progress: bool | Callable[[int], object] | None = None,
     ) -> int:
         """Write one snapshot of all keys as lines of JSON, which every engine and codec can load with all types.
 
@@ -547,7 +548,8 @@ class AsyncKv(AsyncKvReading):
             file: the path of a new file, or a file object that is open for writing text (UTF-8) or bytes.
             format: ``"deno"`` writes the lines of Deno's package ``@deno/kv-utils``, which a Deno program can import;
                 without the library's own keys and index entries, and not of a store with tenants.
-            progress: called after each batch with the number of keys so far; an exception that it raises ends the dump.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with the
+                number of keys so far; an exception that it raises ends the dump.
 
         Returns:
             The number of keys.
@@ -571,12 +573,13 @@ class AsyncKv(AsyncKvReading):
             >>> print(file.getvalue().splitlines()[1])
             {"key":["users",1],"value":{"name":"Ada","logins":{"$int":"0x10000000000000000"}}}
         """
-        engine = await engine_of(self._opening)
-        dumping = whole_store.dumping_in(format, self._form, progress)
-        limits = self._form.limits_within(engine.limits)
-        return await copies.write_dump(
-            engine, dumping, limits, file, progress, observation=self._opening.observation("dump")
-        )
+        with listening.listener(progress, "dump") as listen:
+            engine = await engine_of(self._opening)
+            dumping = whole_store.dumping_in(format, self._form, listen)
+            limits = self._form.limits_within(engine.limits)
+            return await copies.write_dump(
+                engine, dumping, limits, file, listen, observation=self._opening.observation("dump")
+            )
 
     async def load(
         self,
@@ -584,7 +587,7 @@ class AsyncKv(AsyncKvReading):
         *,
         format: DumpFormat = "kvmodels",
         restart: bool = False,
-        progress: Callable[[int], object] | None = None,
+        progress: bool | Callable[[int], object] | None = None,
     ) -> int:
         """Load the output of ``dump`` into this store, which must be empty: completely or not at all.
 
@@ -599,8 +602,8 @@ class AsyncKv(AsyncKvReading):
                 is complete.
             restart: first remove the rows of an earlier load that was killed; otherwise a store with such rows is
                 refused.
-            progress: called after each batch with the number of keys so far; an exception that it raises ends the load,
-                and the store is left empty.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with the
+                number of keys so far; an exception that it raises ends the load, and the store is left empty.
 
         Returns:
             The number of keys written.
@@ -627,19 +630,20 @@ class AsyncKv(AsyncKvReading):
             ...     await other.load(file), (await other.get(("users", 1))).value
             (1, {'name': 'Ada'})
         """
-        engine = await engine_of(self._opening)
-        limits = self._form.limits_within(engine.limits)
-        loading = whole_store.loading_in(
-            format, self._form, limits, token=str(ULID()), progress=progress, whole=not self._opening.is_part
-        )
-        return await self._load(loading, partial(DumpReader, file), restart, progress)
+        with listening.listener(progress, "load") as listen:
+            engine = await engine_of(self._opening)
+            limits = self._form.limits_within(engine.limits)
+            loading = whole_store.loading_in(
+                format, self._form, limits, token=str(ULID()), progress=listen, whole=not self._opening.is_part
+            )
+            return await self._load(loading, partial(DumpReader, file), restart, listen)
 
     async def load_deno(
         self,
         path: str | os.PathLike[str],
         *,
         restart: bool = False,
-        progress: Callable[[int], object] | None = None,
+        progress: bool | Callable[[int], object] | None = None,
     ) -> int:
         """Load the SQLite file of a Deno program into this store, which must be empty: completely or not at all.
 
@@ -651,8 +655,8 @@ class AsyncKv(AsyncKvReading):
             path: the path that the program has passed to ``Deno.openKv()``. Copy a file together with its ``-wal``.
             restart: first remove the rows of an earlier load that was killed; otherwise a store with such rows is
                 refused.
-            progress: called after each batch with the number of keys so far; an exception that it raises ends the load,
-                and the store is left empty.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with the
+                number of keys so far; an exception that it raises ends the load, and the store is left empty.
 
         Returns:
             The number of keys and messages written.
@@ -666,11 +670,12 @@ class AsyncKv(AsyncKvReading):
             ReservedKeyError: a key begins with ``"__kvmodels__"``.
             ReadOnlyError, StorageFullError: nothing can be written.
         """
-        engine = await engine_of(self._opening)
-        limits = self._form.limits_within(engine.limits)
-        dump_formats.require_dump_options("deno", progress)
-        loading = deno_dump.DenoFileLoading(self._form, limits, str(ULID()))
-        return await self._load(loading, partial(deno_file.DenoFileReader, path), restart, progress)
+        with listening.listener(progress, "load") as listen:
+            engine = await engine_of(self._opening)
+            limits = self._form.limits_within(engine.limits)
+            dump_formats.require_dump_options("deno", listen)
+            loading = deno_dump.DenoFileLoading(self._form, limits, str(ULID()))
+            return await self._load(loading, partial(deno_file.DenoFileReader, path), restart, listen)
 
     async def _load(
         self,

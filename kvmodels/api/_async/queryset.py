@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Protocol, TypeVa
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._async import ranked
 from kvmodels.api._async._compat import previewed
+from kvmodels.api.progress import listening
 from kvmodels.api.refusals import name_the_way, positional_refusal, refuse_copies
 from kvmodels.flows.arguments import fields_of
 from kvmodels.flows.bulk import options_and_results as bulk_results
@@ -987,7 +988,7 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
         *,
         batch_size: int | None = None,
         on_error: bulk_results.OnError = "raise",
-        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
+        progress: bool | Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
         **fields: Any,
     ) -> bulk_results.BulkResult:
@@ -1002,7 +1003,8 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
             batch_size: the maximum number of records per commit; by default the engine's limit, at most 500.
             on_error: ``"raise"`` stops at the first record that cannot be written; earlier batches stay committed.
                 ``"collect"`` skips such records and lists them.
-            progress: called with a ``BulkProgress`` after each batch.
+            progress: True for a progress bar (extra ``rich``), or a function that is called with a ``BulkProgress``
+                after each batch.
             resume_id: a name for this write. Its progress is stored with each batch. If the process is killed, calling
                 it again with the same arguments resumes the write, and each record is written exactly once. After the
                 end, calling it again returns the stored result. ``db.forget_bulk(id)`` frees the name.
@@ -1032,18 +1034,19 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
             >>> [seat.row async for seat in seats]
             [0, 0, 2, 2, 3, 3]
         """
-        options = bulk_results.BulkOptions(batch_size, on_error, progress, resume_id)
-        wanted = {**({} if changes is None else fields_of("changes", changes)), **fields}
-        return await self._runner.run(
-            "update", query_writes.update_all(self._runner.context, self._query, wanted, options), self._query
-        )
+        with listening.listener(progress, f"update {self._query.schema.collection}") as listen:
+            options = bulk_results.BulkOptions(batch_size, on_error, listen, resume_id)
+            wanted = {**({} if changes is None else fields_of("changes", changes)), **fields}
+            return await self._runner.run(
+                "update", query_writes.update_all(self._runner.context, self._query, wanted, options), self._query
+            )
 
     async def delete(
         self,
         *,
         batch_size: int | None = None,
         on_error: bulk_results.OnError = "raise",
-        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
+        progress: bool | Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
     ) -> bulk_results.BulkResult:
         """Delete all records of the query, in batches with one commit each; of a slice, only its records.
@@ -1078,10 +1081,11 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
             >>> [note.id async for note in notes]
             [0, 1, 2]
         """
-        options = bulk_results.BulkOptions(batch_size, on_error, progress, resume_id)
-        return await self._runner.run(
-            "delete", query_writes.remove_all(self._runner.context, self._query, options), self._query
-        )
+        with listening.listener(progress, f"delete {self._query.schema.collection}") as listen:
+            options = bulk_results.BulkOptions(batch_size, on_error, listen, resume_id)
+            return await self._runner.run(
+                "delete", query_writes.remove_all(self._runner.context, self._query, options), self._query
+            )
 
 
 class _AsyncGrouping:

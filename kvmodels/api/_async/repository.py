@@ -19,6 +19,7 @@ from kvmodels.api._async import board
 from kvmodels.api._async import history as histories
 from kvmodels.api._async.queryset import AsyncQuerySet, AsyncRunner
 from kvmodels.api._async.relations.links import AsyncLinks
+from kvmodels.api.progress import listening
 from kvmodels.api.refusals import NO_OBJECT, fields_refusal, positional_refusal
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.bulk import create as bulk
@@ -876,7 +877,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         *,
         resume_id: str,
         batch_size: int | None = None,
-        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
+        progress: bool | Callable[[bulk_results.BulkProgress], object] | None = None,
     ) -> bulk_results.BulkResult:
         """Remove a record after the records that refer to it, in batches, where ``remove`` would be too large.
 
@@ -892,7 +893,8 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
                 name.
             batch_size: the maximum number of records per operation; None: as many as the engine allows, at most 500.
                 Records that begin to refer to one of a batch meanwhile are removed or changed with it.
-            progress: called with a ``BulkProgress`` after each batch.
+            progress: True for a progress bar (extra ``rich``), or a function that is called with a ``BulkProgress``
+                after each batch.
 
         Returns:
             A ``BulkResult``: ``written`` is the number of records that batches removed or changed, including this one.
@@ -920,8 +922,9 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             >>> (await db[Album].remove_cascade(1, resume_id="album-1")).written
             1001
         """
-        options = bulk_results.BulkOptions(batch_size, "raise", progress, resume_id)
-        return await self._run_flow("remove_cascade", cascading.remove_cascade, target, options)
+        with listening.listener(progress, f"remove {self._query.schema.collection}") as listen:
+            options = bulk_results.BulkOptions(batch_size, "raise", listen, resume_id)
+            return await self._run_flow("remove_cascade", cascading.remove_cascade, target, options)
 
     # # --- writing several records, or a record that may exist ---------------------------------------------------
 
@@ -1009,7 +1012,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         on_conflict: bulk_results.OnConflict = "error",
         unique: unique_owners.UniqueFields | None = None,
         expire_in: float | timedelta | Keep | None = KEEP,
-        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
+        progress: bool | Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
         results: Literal[True] = True,
     ) -> list[bulk_results.BulkItem[M]]: ...
@@ -1023,7 +1026,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         on_conflict: bulk_results.OnConflict = "error",
         unique: unique_owners.UniqueFields | None = None,
         expire_in: float | timedelta | Keep | None = KEEP,
-        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
+        progress: bool | Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
         results: Literal[False],
     ) -> bulk_results.BulkResult: ...
@@ -1036,7 +1039,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         on_conflict: bulk_results.OnConflict = "error",
         unique: unique_owners.UniqueFields | None = None,
         expire_in: float | timedelta | Keep | None = KEEP,
-        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
+        progress: bool | Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
         results: bool = True,
     ) -> list[bulk_results.BulkItem[M]] | bulk_results.BulkResult:
@@ -1055,7 +1058,8 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
                 an object overwrites the record with the same values, and gets its primary key. An object without such a
                 record is inserted, and refused if its primary key exists.
             expire_in: lifetime as seconds or a timedelta; None: no deadline; by default ``Meta.ttl``.
-            progress: called with a ``BulkProgress`` after each batch.
+            progress: True for a progress bar (extra ``rich``), or a function that is called with a ``BulkProgress``
+                after each batch.
             resume_id: a name for this write. Its position in the list is stored with each batch. If the process is
                 killed, calling it again with objects of the same primary keys in the same order resumes after the
                 stored objects. After the end, calling it again returns the stored outcomes. Objects that an earlier run
@@ -1078,18 +1082,19 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
                 or the id of another write.
             IndexNotReadyError: the index of ``unique`` is not complete.
         """
-        return await self._run_flow(
-            "bulk_create",
+        create = partial(
             bulk.bulk_create,
-            objs,
             batch_size=batch_size,
             on_conflict=on_conflict,
             unique=unique,
             expire_in=deadline_of(expire_in),
-            progress=progress,
             resume_id=resume_id,
             results=results,
         )
+        if progress is None:  # most calls, which pass through no other module
+            return await self._run_flow("bulk_create", create, objs, progress=None)
+        with listening.listener(progress, f"create {self._query.schema.collection}") as listen:
+            return await self._run_flow("bulk_create", create, objs, progress=listen)
 
     async def bulk_update(
         self,
@@ -1098,7 +1103,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         *,
         batch_size: int | None = None,
         on_error: bulk_results.OnError = "raise",
-        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
+        progress: bool | Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
     ) -> bulk_results.BulkResult:
         """Store many loaded objects in batches with one commit each, every object only if its record is unchanged.
@@ -1112,7 +1117,8 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             batch_size: the maximum number of records per commit; by default the engine's limit, at most 500.
             on_error: ``"raise"`` stops at the first object that cannot be stored; earlier batches stay committed.
                 ``"collect"`` skips such objects and lists them.
-            progress: called with a ``BulkProgress`` after each batch.
+            progress: True for a progress bar (extra ``rich``), or a function that is called with a ``BulkProgress``
+                after each batch.
             resume_id: a name for this write. Its position in the list is stored with each batch. If the process is
                 killed, calling it again with objects of the same primary keys in the same order resumes after the
                 stored objects, whatever their versions. After the end, calling it again returns the stored result.
@@ -1145,8 +1151,9 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             >>> (await prices.get("nut")).cents
             11
         """
-        options = bulk_results.BulkOptions(batch_size, on_error, progress, resume_id)
-        return await self._run_flow("bulk_update", loaded_objects.bulk_update, objs, fields, options)
+        with listening.listener(progress, f"update {self._query.schema.collection}") as listen:
+            options = bulk_results.BulkOptions(batch_size, on_error, listen, resume_id)
+            return await self._run_flow("bulk_update", loaded_objects.bulk_update, objs, fields, options)
 
     async def update(self, /, *_: Any, **__: Any) -> NoReturn:
         """Refuse to update a whole collection; ``all().update(...)`` does it explicitly.

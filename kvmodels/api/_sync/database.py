@@ -31,6 +31,7 @@ from kvmodels.api._sync import transaction as transactions
 from kvmodels.api._sync.feeds import follower as followers
 from kvmodels.api._sync.schema.changes import SchemaChanges
 from kvmodels.api._sync.schema.descriptions import Descriptions
+from kvmodels.api.progress import listening
 from kvmodels.api.refusals import refuse_copies, refuse_other_with, require_subclass
 from kvmodels.api.settings import DatabaseSettings
 from kvmodels.core.ulid import ULID
@@ -610,7 +611,7 @@ class Database(Repositories, SchemaChanges, Descriptions):
         self,
         name: str,
         *,
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        progress: bool | Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
     ) -> bool:
         """Remove a tenant with all its keys: records, indexes, messages, locks and other keys.
@@ -621,8 +622,9 @@ class Database(Repositories, SchemaChanges, Descriptions):
 
         Args:
             name: the tenant.
-            progress: called after each batch of keys with a ``SchemaProgress`` whose ``step`` is ``"drop"``; an
-                exception that it raises stops the removal, which the next call resumes.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch of keys
+                with a ``SchemaProgress`` whose ``step`` is ``"drop"``; an exception that it raises stops the removal,
+                which the next call resumes.
             throttle: the maximum number of keys per second; None for no limit.
 
         Returns:
@@ -642,16 +644,17 @@ class Database(Repositories, SchemaChanges, Descriptions):
             ...     db.remove_tenant("acme"), db.remove_tenant("acme"), db.tenants()
             (True, False, ())
         """
-        self._require_store("remove_tenant")
-        speed, engine = pace.Pace(progress, throttle), self._engine
+        with listening.listener(progress, "remove") as listen:
+            self._require_store("remove_tenant")
+            speed, engine = pace.Pace(listen, throttle), self._engine
 
-        def ended(life: str) -> None:
-            tenancy.end_lives(engine, name, life)
+            def ended(life: str) -> None:
+                tenancy.end_lives(engine, name, life)
 
-        removing = tenant_flows.remove_tenant(self._core.context, tenant_flows.require_name(name), speed, ended)
-        removed = self._run("remove_tenant", removing)
-        self._handles.forget(name)
-        return removed
+            removing = tenant_flows.remove_tenant(self._core.context, tenant_flows.require_name(name), speed, ended)
+            removed = self._run("remove_tenant", removing)
+            self._handles.forget(name)
+            return removed
 
     def each_tenant(self, function: Callable[[Database], T], *, prefix: str = "", concurrency: int = 1) -> dict[str, T]:
         """Call a function with the database of each tenant, such as for a report; return the results by name.
@@ -915,7 +918,7 @@ class Database(Repositories, SchemaChanges, Descriptions):
         *models: type[KvModel],
         format: dump_formats.DumpFormat = "kvmodels",
         history: bool = False,
-        progress: Callable[[int], object] | None = None,
+        progress: bool | Callable[[int], object] | None = None,
     ) -> int:
         """Write the records of some models from one snapshot as lines of JSON, for ``load`` into any other store.
 
@@ -926,8 +929,8 @@ class Database(Repositories, SchemaChanges, Descriptions):
             models: dump only the records of these models; by default those of all.
             format: ``"deno"`` writes the lines of Deno's package ``@deno/kv-utils``.
             history: also write the old versions of the records, and the removed records.
-            progress: called after each batch with the number of records so far; an exception that it raises ends the
-                dump.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with the
+                number of records so far; an exception that it raises ends the dump.
 
         Returns:
             The number of records, and with ``history`` of rows of histories. Cost: reads each once, in batches of at
@@ -954,10 +957,11 @@ class Database(Repositories, SchemaChanges, Descriptions):
             >>> print(file.getvalue().splitlines()[1])
             {"key":["trees",1],"document":{"id":1,"kind":"oak"}}
         """
-        dumping = self._core.dumping(models, format, progress, history=history)
-        observation = self._opening.observation("dump")
-        engine = self._engine
-        return copies.write_dump(engine, dumping, engine.limits, file, progress, observation=observation)
+        with listening.listener(progress, "dump") as listen:
+            dumping = self._core.dumping(models, format, listen, history=history)
+            observation = self._opening.observation("dump")
+            engine = self._engine
+            return copies.write_dump(engine, dumping, engine.limits, file, listen, observation=observation)
 
     def load(
         self,
@@ -965,7 +969,7 @@ class Database(Repositories, SchemaChanges, Descriptions):
         *models: type[KvModel],
         on_conflict: bulk_options.OnConflict = "error",
         format: dump_formats.DumpFormat = "kvmodels",
-        progress: Callable[[int], object] | None = None,
+        progress: bool | Callable[[int], object] | None = None,
     ) -> record_load.LoadResult:
         """Load a dump into this store, which may hold data and be in use: records with index entries, and other keys.
 
@@ -983,8 +987,8 @@ class Database(Repositories, SchemaChanges, Descriptions):
             on_conflict: ``"error"`` refuses the dump if any of its keys exists; ``"ignore"`` keeps what the store has;
                 ``"update"`` replaces it.
             format: ``"deno"`` reads the lines of Deno's package ``@deno/kv-utils``.
-            progress: called after each batch with the number of handled records and keys; an exception that it raises
-                ends the load.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with the
+                number of handled records and keys; an exception that it raises ends the load.
 
         Returns:
             The numbers of written and skipped keys; with ``"ignore"`` also the records that violate a constraint.
@@ -1017,8 +1021,9 @@ class Database(Repositories, SchemaChanges, Descriptions):
             ...     print(other.load(file, on_conflict="ignore"))
             1 written, 1 skipped, 0 failed
         """
-        loading = self._core.loading(models, on_conflict, format, progress)
-        return copies.load_dump(self._engine, loading, file, observation=self._opening.observation("load"))
+        with listening.listener(progress, "load") as listen:
+            loading = self._core.loading(models, on_conflict, format, listen)
+            return copies.load_dump(self._engine, loading, file, observation=self._opening.observation("load"))
 
     def acting(self, actor: str, *, reason: str | None = None) -> AbstractContextManager[None]:
         """Name who writes in a ``with`` block, and why, in the history of the models that have one.

@@ -35,6 +35,7 @@ from kvmodels.api._sync.kv_reading import KvReading, KvSnapshot, KvWatchIterator
 from kvmodels.api.atomic import AtomicBuilder
 from kvmodels.api.dump_files import DumpFile, DumpReader, backup_path
 from kvmodels.api.opening import Durability, Opening, codec_for, store_format
+from kvmodels.api.progress import listening
 from kvmodels.api.refusals import refuse_copies, refuse_other_with
 from kvmodels.core.keys import Key, SetKey
 from kvmodels.core.operations import CommitResult
@@ -534,7 +535,7 @@ class Kv(KvReading):
         file: DumpFile,
         *,
         format: DumpFormat = "kvmodels",
-        progress: Callable[[int], object] | None = None,
+        progress: bool | Callable[[int], object] | None = None,
     ) -> int:
         """Write one snapshot of all keys as lines of JSON, which every engine and codec can load with all types.
 
@@ -546,7 +547,8 @@ class Kv(KvReading):
             file: the path of a new file, or a file object that is open for writing text (UTF-8) or bytes.
             format: ``"deno"`` writes the lines of Deno's package ``@deno/kv-utils``, which a Deno program can import;
                 without the library's own keys and index entries, and not of a store with tenants.
-            progress: called after each batch with the number of keys so far; an exception that it raises ends the dump.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with the
+                number of keys so far; an exception that it raises ends the dump.
 
         Returns:
             The number of keys.
@@ -570,10 +572,13 @@ class Kv(KvReading):
             >>> print(file.getvalue().splitlines()[1])
             {"key":["users",1],"value":{"name":"Ada","logins":{"$int":"0x10000000000000000"}}}
         """
-        engine = engine_of(self._opening)
-        dumping = whole_store.dumping_in(format, self._form, progress)
-        limits = self._form.limits_within(engine.limits)
-        return copies.write_dump(engine, dumping, limits, file, progress, observation=self._opening.observation("dump"))
+        with listening.listener(progress, "dump") as listen:
+            engine = engine_of(self._opening)
+            dumping = whole_store.dumping_in(format, self._form, listen)
+            limits = self._form.limits_within(engine.limits)
+            return copies.write_dump(
+                engine, dumping, limits, file, listen, observation=self._opening.observation("dump")
+            )
 
     def load(
         self,
@@ -581,7 +586,7 @@ class Kv(KvReading):
         *,
         format: DumpFormat = "kvmodels",
         restart: bool = False,
-        progress: Callable[[int], object] | None = None,
+        progress: bool | Callable[[int], object] | None = None,
     ) -> int:
         """Load the output of ``dump`` into this store, which must be empty: completely or not at all.
 
@@ -596,8 +601,8 @@ class Kv(KvReading):
                 is complete.
             restart: first remove the rows of an earlier load that was killed; otherwise a store with such rows is
                 refused.
-            progress: called after each batch with the number of keys so far; an exception that it raises ends the load,
-                and the store is left empty.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with the
+                number of keys so far; an exception that it raises ends the load, and the store is left empty.
 
         Returns:
             The number of keys written.
@@ -624,19 +629,20 @@ class Kv(KvReading):
             ...     other.load(file), other.get(("users", 1)).value
             (1, {'name': 'Ada'})
         """
-        engine = engine_of(self._opening)
-        limits = self._form.limits_within(engine.limits)
-        loading = whole_store.loading_in(
-            format, self._form, limits, token=str(ULID()), progress=progress, whole=not self._opening.is_part
-        )
-        return self._load(loading, partial(DumpReader, file), restart, progress)
+        with listening.listener(progress, "load") as listen:
+            engine = engine_of(self._opening)
+            limits = self._form.limits_within(engine.limits)
+            loading = whole_store.loading_in(
+                format, self._form, limits, token=str(ULID()), progress=listen, whole=not self._opening.is_part
+            )
+            return self._load(loading, partial(DumpReader, file), restart, listen)
 
     def load_deno(
         self,
         path: str | os.PathLike[str],
         *,
         restart: bool = False,
-        progress: Callable[[int], object] | None = None,
+        progress: bool | Callable[[int], object] | None = None,
     ) -> int:
         """Load the SQLite file of a Deno program into this store, which must be empty: completely or not at all.
 
@@ -648,8 +654,8 @@ class Kv(KvReading):
             path: the path that the program has passed to ``Deno.openKv()``. Copy a file together with its ``-wal``.
             restart: first remove the rows of an earlier load that was killed; otherwise a store with such rows is
                 refused.
-            progress: called after each batch with the number of keys so far; an exception that it raises ends the load,
-                and the store is left empty.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with the
+                number of keys so far; an exception that it raises ends the load, and the store is left empty.
 
         Returns:
             The number of keys and messages written.
@@ -663,11 +669,12 @@ class Kv(KvReading):
             ReservedKeyError: a key begins with ``"__kvmodels__"``.
             ReadOnlyError, StorageFullError: nothing can be written.
         """
-        engine = engine_of(self._opening)
-        limits = self._form.limits_within(engine.limits)
-        dump_formats.require_dump_options("deno", progress)
-        loading = deno_dump.DenoFileLoading(self._form, limits, str(ULID()))
-        return self._load(loading, partial(deno_file.DenoFileReader, path), restart, progress)
+        with listening.listener(progress, "load") as listen:
+            engine = engine_of(self._opening)
+            limits = self._form.limits_within(engine.limits)
+            dump_formats.require_dump_options("deno", listen)
+            loading = deno_dump.DenoFileLoading(self._form, limits, str(ULID()))
+            return self._load(loading, partial(deno_file.DenoFileReader, path), restart, listen)
 
     def _load(
         self,

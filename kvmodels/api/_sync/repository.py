@@ -20,6 +20,7 @@ from kvmodels.api._sync import board
 from kvmodels.api._sync import history as histories
 from kvmodels.api._sync.queryset import QuerySet, Runner
 from kvmodels.api._sync.relations.links import Links
+from kvmodels.api.progress import listening
 from kvmodels.api.refusals import NO_OBJECT, fields_refusal, positional_refusal
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.bulk import create as bulk
@@ -869,7 +870,7 @@ class Repository(QuerySet[M], Generic[M]):
         *,
         resume_id: str,
         batch_size: int | None = None,
-        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
+        progress: bool | Callable[[bulk_results.BulkProgress], object] | None = None,
     ) -> bulk_results.BulkResult:
         """Remove a record after the records that refer to it, in batches, where ``remove`` would be too large.
 
@@ -885,7 +886,8 @@ class Repository(QuerySet[M], Generic[M]):
                 name.
             batch_size: the maximum number of records per operation; None: as many as the engine allows, at most 500.
                 Records that begin to refer to one of a batch meanwhile are removed or changed with it.
-            progress: called with a ``BulkProgress`` after each batch.
+            progress: True for a progress bar (extra ``rich``), or a function that is called with a ``BulkProgress``
+                after each batch.
 
         Returns:
             A ``BulkResult``: ``written`` is the number of records that batches removed or changed, including this one.
@@ -913,8 +915,9 @@ class Repository(QuerySet[M], Generic[M]):
             >>> db[Album].remove_cascade(1, resume_id="album-1").written
             1001
         """
-        options = bulk_results.BulkOptions(batch_size, "raise", progress, resume_id)
-        return self._run_flow("remove_cascade", cascading.remove_cascade, target, options)
+        with listening.listener(progress, f"remove {self._query.schema.collection}") as listen:
+            options = bulk_results.BulkOptions(batch_size, "raise", listen, resume_id)
+            return self._run_flow("remove_cascade", cascading.remove_cascade, target, options)
 
     # # --- writing several records, or a record that may exist ---------------------------------------------------
 
@@ -1002,7 +1005,7 @@ class Repository(QuerySet[M], Generic[M]):
         on_conflict: bulk_results.OnConflict = "error",
         unique: unique_owners.UniqueFields | None = None,
         expire_in: float | timedelta | Keep | None = KEEP,
-        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
+        progress: bool | Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
         results: Literal[True] = True,
     ) -> list[bulk_results.BulkItem[M]]: ...
@@ -1016,7 +1019,7 @@ class Repository(QuerySet[M], Generic[M]):
         on_conflict: bulk_results.OnConflict = "error",
         unique: unique_owners.UniqueFields | None = None,
         expire_in: float | timedelta | Keep | None = KEEP,
-        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
+        progress: bool | Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
         results: Literal[False],
     ) -> bulk_results.BulkResult: ...
@@ -1029,7 +1032,7 @@ class Repository(QuerySet[M], Generic[M]):
         on_conflict: bulk_results.OnConflict = "error",
         unique: unique_owners.UniqueFields | None = None,
         expire_in: float | timedelta | Keep | None = KEEP,
-        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
+        progress: bool | Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
         results: bool = True,
     ) -> list[bulk_results.BulkItem[M]] | bulk_results.BulkResult:
@@ -1048,7 +1051,8 @@ class Repository(QuerySet[M], Generic[M]):
                 an object overwrites the record with the same values, and gets its primary key. An object without such a
                 record is inserted, and refused if its primary key exists.
             expire_in: lifetime as seconds or a timedelta; None: no deadline; by default ``Meta.ttl``.
-            progress: called with a ``BulkProgress`` after each batch.
+            progress: True for a progress bar (extra ``rich``), or a function that is called with a ``BulkProgress``
+                after each batch.
             resume_id: a name for this write. Its position in the list is stored with each batch. If the process is
                 killed, calling it again with objects of the same primary keys in the same order resumes after the
                 stored objects. After the end, calling it again returns the stored outcomes. Objects that an earlier run
@@ -1071,18 +1075,19 @@ class Repository(QuerySet[M], Generic[M]):
                 or the id of another write.
             IndexNotReadyError: the index of ``unique`` is not complete.
         """
-        return self._run_flow(
-            "bulk_create",
+        create = partial(
             bulk.bulk_create,
-            objs,
             batch_size=batch_size,
             on_conflict=on_conflict,
             unique=unique,
             expire_in=deadline_of(expire_in),
-            progress=progress,
             resume_id=resume_id,
             results=results,
         )
+        if progress is None:  # most calls, which pass through no other module
+            return self._run_flow("bulk_create", create, objs, progress=None)
+        with listening.listener(progress, f"create {self._query.schema.collection}") as listen:
+            return self._run_flow("bulk_create", create, objs, progress=listen)
 
     def bulk_update(
         self,
@@ -1091,7 +1096,7 @@ class Repository(QuerySet[M], Generic[M]):
         *,
         batch_size: int | None = None,
         on_error: bulk_results.OnError = "raise",
-        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
+        progress: bool | Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
     ) -> bulk_results.BulkResult:
         """Store many loaded objects in batches with one commit each, every object only if its record is unchanged.
@@ -1105,7 +1110,8 @@ class Repository(QuerySet[M], Generic[M]):
             batch_size: the maximum number of records per commit; by default the engine's limit, at most 500.
             on_error: ``"raise"`` stops at the first object that cannot be stored; earlier batches stay committed.
                 ``"collect"`` skips such objects and lists them.
-            progress: called with a ``BulkProgress`` after each batch.
+            progress: True for a progress bar (extra ``rich``), or a function that is called with a ``BulkProgress``
+                after each batch.
             resume_id: a name for this write. Its position in the list is stored with each batch. If the process is
                 killed, calling it again with objects of the same primary keys in the same order resumes after the
                 stored objects, whatever their versions. After the end, calling it again returns the stored result.
@@ -1138,8 +1144,9 @@ class Repository(QuerySet[M], Generic[M]):
             >>> prices.get("nut").cents
             11
         """
-        options = bulk_results.BulkOptions(batch_size, on_error, progress, resume_id)
-        return self._run_flow("bulk_update", loaded_objects.bulk_update, objs, fields, options)
+        with listening.listener(progress, f"update {self._query.schema.collection}") as listen:
+            options = bulk_results.BulkOptions(batch_size, on_error, listen, resume_id)
+            return self._run_flow("bulk_update", loaded_objects.bulk_update, objs, fields, options)
 
     def update(self, /, *_: Any, **__: Any) -> NoReturn:
         """Refuse to update a whole collection; ``all().update(...)`` does it explicitly.

@@ -19,9 +19,9 @@ import typer
 from kvmodels.api._sync.kv import Kv, open_kv
 from kvmodels.api.deno_file import SQLITE_MAGIC
 from kvmodels.api.dump_files import LONGEST_LINE
+from kvmodels.api.progress import bars
 from kvmodels.cli.command_line import CommandLine
 from kvmodels.cli.failures import FOUND, CommandError
-from kvmodels.cli.output import ReportProgress
 from kvmodels.cli.store import OpenStore, open_store, open_unfinished
 from kvmodels.flows.kv.dump import DAMAGED
 from kvmodels.flows.kv.dump_frame import DUMP_FORMAT, RECORDS_FORMAT, STORE_FORMAT, DumpFrame
@@ -260,7 +260,7 @@ def _report(line: CommandLine, result: LoadResult) -> None:
         raise typer.Exit(FOUND)
 
 
-def _told(report: ReportProgress, label: str, total: int | None) -> Callable[[int], None]:
+def _told(report: bars.Report, label: str, total: int | None) -> Callable[[int], None]:
     return lambda count: report(label, count, total if total is None else max(total, count))
 
 

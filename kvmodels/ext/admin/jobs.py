@@ -117,7 +117,8 @@ async def _run(job: Job, work: Callable[[Job], Awaitable[list[str]]]) -> None:
 def progress_text(progress: Any) -> str:
     """Return one line about a ``SchemaProgress`` or a ``BulkProgress``."""
     if hasattr(progress, "matched"):
-        found = f" of {progress.collected:,}" if progress.collected else ""
+        total = progress.total or progress.collected
+        found = f" of {total:,}" if total else ""
         return f"{progress.matched:,}{found} records processed, {progress.written:,} written or deleted"
     place = progress.collection if progress.index is None else f"{progress.collection}.{progress.index}"
     written = "" if progress.written is None else f", {progress.written:,} written"
@@ -128,7 +129,7 @@ def progress_text(progress: Any) -> str:
 def progress_share(progress: Any) -> float | None:
     """Return the part that is done, from 0 to 1; None if the whole is not known."""
     if hasattr(progress, "matched"):
-        done, total = progress.matched, progress.collected
+        done, total = progress.matched, progress.total or progress.collected
     else:
         done, total = progress.scanned, progress.total
     return min(done / total, 1.0) if total else None

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -102,6 +103,8 @@ class BulkRun(Generic[T]):
         fitting = max(1, min(LARGEST_BATCH, limits.max_ranges - _BESIDE, limits.max_checks - _BESIDE))
         self._size = FittingSize(options.batch_size or fitting)
         self.matched = self.written = self.batches = 0
+        self.total: int | None = None
+        """How many records there are, as far as it is known, for reports of progress."""
 
     def write(self, source: Source[T]) -> Flow[bool]:
         """Write all records of a source; return False if another process has handled some of them."""
@@ -131,7 +134,8 @@ class BulkRun(Generic[T]):
             self._count(outcome)
             if self._options.progress is not None:
                 own = BulkProgress(self.matched, self.written, self.batches)
-                self._options.progress(own if self._progress is None else self._progress.so_far())
+                found = own if self._progress is None else self._progress.so_far()
+                self._options.progress(replace(found, total=found.total if self.total is None else self.total))
             size.grow(len(items))
 
     def resume(self, source: Source[T]) -> Flow[None]:

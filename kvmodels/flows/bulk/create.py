@@ -9,6 +9,7 @@ is sent; without, the objects are one commit. An error names its object and the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
@@ -60,7 +61,9 @@ def bulk_create(
     creation = _Creation(context, schema, options, expire_in, kept, size, owners)
     if batch_size is not None and resume_id is None and not isinstance(instances, Sized):
         return creation.streamed(iterator, batch_size)
-    return creation.part([*iterator], 0)
+    objects = [*iterator]
+    kept.total = len(objects)
+    return creation.part(objects, 0)
 
 
 class _Creation(NamedTuple):
@@ -178,7 +181,7 @@ class _Creation(NamedTuple):
                 continue
             own.update(enumerate(stored_now, start))
             if options.progress is not None:
-                options.progress(progress.so_far())
+                options.progress(replace(progress.so_far(), total=len(items)))
         if len(own) == len(items):
             return list(own.values())
         became = yield from read_outcomes(writer.context, writer.schema, progress.prefix("item"), items)

@@ -101,6 +101,7 @@ def _bulk_update(
         what = ["bulk_update", writer.schema.collection, None if names is None else sorted(names), options.on_error]
         return (yield from _resumed(context, work, items, options, list_digest(what, (item.row.key for item in items))))
     run = BulkRun(context, work, options)
+    run.total = len(items)
     with run.noting():
         yield from run.write(Source(items))
     return run.result()
@@ -147,6 +148,7 @@ def _resumed(
     assert options.resume_id is not None, "only called with an id"
     progress = StoredProgress(context, context.layouts[work.schema.collection], options.resume_id, digest)
     run = BulkRun(context, work, options, progress=progress)
+    run.total = len(items)
     with run.noting():
         progress.resumed = (yield from progress.load()) is not None
         while True:

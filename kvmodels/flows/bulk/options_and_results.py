@@ -78,7 +78,7 @@ def _require_one_of(message: str, argument: str, value: str, expected: tuple[str
 
 
 def _require_listener(progress: Callable[[BulkProgress], object]) -> None:
-    require_callable("progress", progress, "Give a function that takes a BulkProgress.")
+    require_callable("progress", progress, "Give True, or a function that takes a BulkProgress.")
     if iscoroutinefunction(progress):
         raise InvalidArgumentError(
             "a progress function cannot be asynchronous",
@@ -136,12 +136,16 @@ class BulkProgress:
         written: the number of them that were changed or removed.
         batches: the number of committed batches, by all runs together.
         collected: the number of primary keys stored for later handling; 0 if the scan needs none.
+        total: how many records there are to handle, counted before the first batch; None if it is not known: for an
+            iterator without a length, a cascade, a filter that is tested on records, and a write that another run has
+            begun.
     """
 
     matched: int
     written: int
     batches: int
     collected: int = 0
+    total: int | None = None
 
 
 @without_truth("result.written, result.matched or result.failures")

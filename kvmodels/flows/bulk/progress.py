@@ -253,7 +253,8 @@ class StoredProgress:
     def so_far(self) -> BulkProgress:
         """Return the progress of all runs together."""
         state = self.begun
-        return BulkProgress(state.matched, state.written, state.batches, state.collected)
+        total = state.collected if state.phase == "write" else None  # every key is stored before the first batch
+        return BulkProgress(state.matched, state.written, state.batches, state.collected, total)
 
     # --- rows of the run --------------------------------------------------------------------------------------
 

@@ -34,15 +34,16 @@ from kvmodels.flows.blobs.copying import refuse_blobs
 from kvmodels.flows.bulk.batches import BulkAction, BulkRun, write_in_transaction
 from kvmodels.flows.bulk.keys import FoundRecord, KeySource, Source, tested_values
 from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, checked_options
-from kvmodels.flows.bulk.progress import BulkState, StoredProgress
+from kvmodels.flows.bulk.progress import BulkState, Phase, StoredProgress
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, read
+from kvmodels.flows.execution.executor import number_of_rows
 from kvmodels.flows.hydration.rows import document_of, object_of
 from kvmodels.flows.reading.semi_join import resolved
 from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, PlannedChange, key_changed, writing
 from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.query.matching import Matcher, matcher
-from kvmodels.query.plans import digest, in_key_order
+from kvmodels.query.plans import QueryPlan, digest, in_key_order
 from kvmodels.query.query import Query
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import Document, ModelSchema
@@ -131,7 +132,10 @@ def _written(
         yield from source.open()
         given: Source[FoundRecord] = source
         if changes is not None and not in_key_order(source.plan):
-            given = Source((yield from _collected(source)))
+            found = yield from _collected(source)
+            run.total, given = len(found), Source(found)
+        elif options.progress is not None:
+            run.total = yield from _number_of(context, query, source.plan)
         yield from run.write(given)
     return run.result()
 
@@ -154,6 +158,14 @@ def _collected(source: KeySource) -> Flow[list[FoundRecord]]:
                 hint="Give a resume_id, with which they are kept in the store, or write in the order of the primary "
                 'key: order_by("pk"), with allow_scan() if no index gives it.',
             )
+
+
+def _number_of(context: Context, query: Query, plan: QueryPlan) -> Flow[int | None]:
+    """Return the number of results if one request counts them; None if rows would have to be read."""
+    if plan.combine != "scan" or plan.full_scan or plan.sort is not None:
+        return None
+    number, _ = yield from number_of_rows(context, query, query.stop)
+    return None if number is None else max(0, number - query.start)
 
 
 class _QueryAction(BulkAction[FoundRecord]):
@@ -249,7 +261,10 @@ class _Resumption:
                 if state is None:
                     source = KeySource(self._context, self._query)
                     yield from source.open()
-                    if (yield from progress.begin("walk" if in_key_order(source.plan) else "collect")):
+                    phase: Phase = "walk" if in_key_order(source.plan) else "collect"
+                    if phase == "walk" and self._options.progress is not None:
+                        self._run.total = yield from _number_of(self._context, self._query, source.plan)
+                    if (yield from progress.begin(phase)):
                         self._opened = source
                 elif state.phase == "walk":
                     yield from self._walk(state)

@@ -18,12 +18,14 @@ class CreateResults:
 
     Attributes:
         matched, written, batches: as in ``BulkResult``.
+        total: how many objects there are; None if they are read batch by batch.
     """
 
     def __init__(
         self, schema: ModelSchema, progress: Callable[[BulkProgress], object] | None, *, keeps_items: bool
     ) -> None:
         self.matched = self.written = self.batches = 0
+        self.total: int | None = None
         self._schema = schema
         self._progress = progress
         self._items: list[BulkItem[Any]] | None = [] if keeps_items else None
@@ -34,7 +36,7 @@ class CreateResults:
         self.count(batch)
         self.batches += 1
         if self._progress is not None:
-            self._progress(BulkProgress(self.matched, self.written, self.batches))
+            self._progress(BulkProgress(self.matched, self.written, self.batches, total=self.total))
 
     def count(self, items: Sequence[BulkItem[Any]]) -> None:
         """Add the results of objects."""

@@ -77,7 +77,7 @@ class Pace:
                 hint="Give records per second, or None for no limit.",
             )
         if progress is not None:
-            arguments.require_callable("progress", progress, "Give a function that takes a SchemaProgress.")
+            arguments.require_callable("progress", progress, "Give True, or a function that takes a SchemaProgress.")
         self._progress = progress
         self._last: SchemaProgress | None = None
         self._total = 0

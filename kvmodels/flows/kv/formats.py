@@ -30,4 +30,4 @@ def require_dump_options(format: object, progress: object) -> None:
             hint='Give "kvmodels" or "deno".',
         )
     if progress is not None:
-        require_callable("progress", progress, "Give a function that takes the number of keys so far.")
+        require_callable("progress", progress, "Give True, or a function that takes the number of keys so far.")

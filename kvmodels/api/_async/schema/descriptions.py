@@ -14,6 +14,7 @@ from kvmodels.api import core as database_core
 from kvmodels.api import opening as kv_opening
 from kvmodels.api import schema_arguments
 from kvmodels.api._async import _compat as worlds
+from kvmodels.api.progress import listening
 from kvmodels.core.keys import Key
 from kvmodels.flows import arguments
 from kvmodels.flows import effects as requests
@@ -113,7 +114,7 @@ class AsyncDescriptions(ABC):
         self,
         *,
         exact: bool = False,
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        progress: bool | Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
         tenants: None = None,
     ) -> stats.StoreStats: ...
@@ -122,7 +123,7 @@ class AsyncDescriptions(ABC):
         self,
         *,
         exact: bool = False,
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        progress: bool | Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
         tenants: Literal[True] | Iterable[str],
     ) -> tenant_stats.TenantsStats: ...
@@ -130,7 +131,7 @@ class AsyncDescriptions(ABC):
         self,
         *,
         exact: bool = False,
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        progress: bool | Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
         tenants: Literal[True] | Iterable[str] | None = None,
     ) -> stats.StoreStats | tenant_stats.TenantsStats:
@@ -138,7 +139,8 @@ class AsyncDescriptions(ABC):
 
         Args:
             exact: read every row; otherwise rows are only counted, and their sizes estimated from a sample.
-            progress: with ``exact``, called after each batch with a ``SchemaProgress`` whose ``step`` is ``"stats"``.
+            progress: with ``exact``: True for a progress bar (extra ``rich``), or a function that is called after each
+                batch with a ``SchemaProgress`` whose ``step`` is ``"stats"``.
             throttle: with ``exact``, the maximum number of rows per second; None for no limit.
             tenants: True for all tenants, or the names of some: return the rows and bytes of each of them instead.
                 Every row of theirs is read, as with ``exact``.
@@ -165,10 +167,12 @@ class AsyncDescriptions(ABC):
             ...     str(trees.records), trees.indexes[0].name, trees.indexes[0].entries.rows
             ('1 row, 23 bytes', 'kind', 1)
         """
-        arguments.require_flag("exact", exact)
-        if tenants is not None:
-            self._require_store("stats")
-            names, speed = schema_arguments.require_names(tenants), pace.Pace(progress, throttle)
-            return await self._run("stats", tenant_stats.measure_tenants(self._core.context, speed, names))
-        found = await self._run("stats", stats.measure(self._core.context, pace.Pace(progress, throttle), exact=exact))
-        return replace(found, files=await worlds.in_thread(database_core.file_sizes, self._opening.open()))
+        with listening.listener(progress, "stats") as listen:
+            arguments.require_flag("exact", exact)
+            speed = pace.Pace(listen, throttle)
+            if tenants is not None:
+                self._require_store("stats")
+                names = schema_arguments.require_names(tenants)
+                return await self._run("stats", tenant_stats.measure_tenants(self._core.context, speed, names))
+            found = await self._run("stats", stats.measure(self._core.context, speed, exact=exact))
+            return replace(found, files=await worlds.in_thread(database_core.file_sizes, self._opening.open()))

@@ -16,6 +16,7 @@ from kvmodels.api import opening as kv_opening
 from kvmodels.api import schema_arguments, tenancy, tenant_changes
 from kvmodels.api._sync import _compat as worlds
 from kvmodels.api._sync.schema import tenants as of_tenants
+from kvmodels.api.progress import listening
 from kvmodels.catalog import evolution
 from kvmodels.engines import contract as base
 from kvmodels.flows import arguments, tenant_schemas
@@ -53,7 +54,7 @@ class SchemaChanges(ABC):
     def build_indexes(
         self,
         *models: type[KvModel],
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        progress: bool | Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
     ) -> tuple[building.BuildReport, ...]:
         """Build every declared index that is not ready, next to live readers and writers.
@@ -62,8 +63,8 @@ class SchemaChanges(ABC):
 
         Args:
             models: build only the indexes of these models; by default those of all.
-            progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the build,
-                which the next call resumes.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with a
+                ``SchemaProgress``; an exception that it raises stops the build, which the next call resumes.
             throttle: the maximum number of records per second; None for no limit.
 
         Returns:
@@ -73,14 +74,15 @@ class SchemaChanges(ABC):
             SchemaMismatchError: this process must not write to one of the collections.
             InvalidArgumentError: the throttle is not a positive number.
         """
-        return self._run("build_indexes", self._core.build_indexes(models, pace.Pace(progress, throttle)))
+        with listening.listener(progress, "build_indexes") as listen:
+            return self._run("build_indexes", self._core.build_indexes(models, pace.Pace(listen, throttle)))
 
     def build_index(
         self,
         model: type[KvModel],
         name: str,
         *,
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        progress: bool | Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
     ) -> building.BuildReport:
         """Build one declared index, next to live readers and writers; see ``build_indexes``.
@@ -88,8 +90,8 @@ class SchemaChanges(ABC):
         Args:
             model: one of the registered models.
             name: the index.
-            progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the build,
-                which the next call resumes.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with a
+                ``SchemaProgress``; an exception that it raises stops the build, which the next call resumes.
             throttle: the maximum number of records per second; None for no limit.
 
         Returns:
@@ -101,7 +103,8 @@ class SchemaChanges(ABC):
             RetriesExhaustedError: a batch met a conflict in every attempt.
             InvalidArgumentError: the database was opened without this model, or the throttle is not a positive number.
         """
-        return self._run("build_index", self._core.build_index(model, name, pace.Pace(progress, throttle)))
+        with listening.listener(progress, "build_index") as listen:
+            return self._run("build_index", self._core.build_index(model, name, pace.Pace(listen, throttle)))
 
     @overload
     def plan(
@@ -155,7 +158,7 @@ class SchemaChanges(ABC):
         self,
         *models: type[KvModel],
         allow: Iterable[str] = (),
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        progress: bool | Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
         sample: int | None = SAMPLE,
         tenants: None = None,
@@ -166,7 +169,7 @@ class SchemaChanges(ABC):
         self,
         *models: type[KvModel],
         allow: Iterable[str] = (),
-        progress: Callable[[tenant_schemas.TenantProgress], object] | None = None,
+        progress: bool | Callable[[tenant_schemas.TenantProgress], object] | None = None,
         throttle: float | None = None,
         sample: int | None = SAMPLE,
         tenants: Literal[True] | Iterable[str],
@@ -176,7 +179,7 @@ class SchemaChanges(ABC):
         self,
         *models: type[KvModel],
         allow: Iterable[str] = (),
-        progress: Callable[[Any], object] | None = None,
+        progress: bool | Callable[[Any], object] | None = None,
         throttle: float | None = None,
         sample: int | None = SAMPLE,
         tenants: Literal[True] | Iterable[str] | None = None,
@@ -192,9 +195,9 @@ class SchemaChanges(ABC):
             models: apply only the changes of these models; by default those of all.
             allow: names of changes that the plan says must be allowed: ``"drop_index"``, ``"forget_field"``,
                 ``"change_type"``, ``"leave_records"``.
-            progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the work,
-                which the next call resumes. With ``tenants``, it gets a ``TenantProgress``, also after each tenant,
-                from one thread at a time.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with a
+                ``SchemaProgress``; an exception that it raises stops the work, which the next call resumes. With
+                ``tenants``, it gets a ``TenantProgress``, also after each tenant, from one thread at a time.
             throttle: the maximum number of records per second; None for no limit.
             sample: how many records of each collection to try the models on before anything is changed; see ``plan()``.
             tenants: True for all tenants, or the names of some. A tenant that cannot be changed does not stop the
@@ -216,14 +219,15 @@ class SchemaChanges(ABC):
             TenantNotFoundError, TenantRemovedError: one of the given tenants does not exist; nothing was changed.
             UnsupportedError: this is the database of a tenant, and ``tenants`` is given.
         """
-        if tenants is None:
-            schema_arguments.require_concurrency(concurrency)
-            return self._run("apply", self._core.apply(models, allow, pace.Pace(progress, throttle), sample))
-        self._require_store("apply")
-        change = tenant_changes.TenantsChange(
-            tenants, allow, sample, progress=progress, throttle=throttle, concurrency=concurrency
-        )
-        return of_tenants.apply_tenants(*self._places("apply"), models, change=change)
+        with listening.listener(progress, "apply") as listen:
+            if tenants is None:
+                schema_arguments.require_concurrency(concurrency)
+                return self._run("apply", self._core.apply(models, allow, pace.Pace(listen, throttle), sample))
+            self._require_store("apply")
+            change = tenant_changes.TenantsChange(
+                tenants, allow, sample, progress=listen, throttle=throttle, concurrency=concurrency
+            )
+            return of_tenants.apply_tenants(*self._places("apply"), models, change=change)
 
     @overload
     def check(
@@ -232,7 +236,7 @@ class SchemaChanges(ABC):
         *,
         repair: scrub.Repair = False,
         blobs: bool = False,
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        progress: bool | Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
         tenants: None = None,
         concurrency: int = 1,
@@ -244,7 +248,7 @@ class SchemaChanges(ABC):
         *,
         repair: scrub.Repair = False,
         blobs: bool = False,
-        progress: Callable[[tenant_schemas.TenantProgress], object] | None = None,
+        progress: bool | Callable[[tenant_schemas.TenantProgress], object] | None = None,
         throttle: float | None = None,
         tenants: Literal[True] | Iterable[str],
         concurrency: int = 1,
@@ -255,7 +259,7 @@ class SchemaChanges(ABC):
         *,
         repair: scrub.Repair = False,
         blobs: bool = False,
-        progress: Callable[[Any], object] | None = None,
+        progress: bool | Callable[[Any], object] | None = None,
         throttle: float | None = None,
         tenants: Literal[True] | Iterable[str] | None = None,
         concurrency: int = 1,
@@ -271,9 +275,10 @@ class SchemaChanges(ABC):
                 ``"all"`` also deletes foreign keys and undecodable rows. No repair deletes a document that its model
                 rejects: fix the model, or remove the document with ``repository.remove(key)``.
             blobs: also read the content of all blobs, and compare their hashes. Without it, their chunks are counted.
-            progress: called after each batch with a ``SchemaProgress`` whose ``step`` is ``"check"``; an exception that
-                it raises ends the check. With ``tenants``, it gets a ``TenantProgress``, also after each tenant, from
-                one thread at a time; a check that ends early is continued with the names that are left.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with a
+                ``SchemaProgress`` whose ``step`` is ``"check"``; an exception that it raises ends the check. With
+                ``tenants``, it gets a ``TenantProgress``, also after each tenant, from one thread at a time; a check
+                that ends early is continued with the names that are left.
             throttle: the maximum number of rows per second; None for no limit.
             tenants: True for all tenants, in the order of their names, or the names of some. A tenant whose check
                 raises an error does not stop the others; it is listed in ``failed`` of the result. An error of the
@@ -302,18 +307,19 @@ class SchemaChanges(ABC):
             ...     print(db.check())
             ok: 0 rows scanned; 0 dangling, 0 missing, 0 foreign, 0 undecodable, 0 computed, 0 counters; 0 repaired
         """
-        schema_arguments.require_repair(repair)
-        arguments.require_flag("blobs", blobs)
-        if tenants is None:
-            schema_arguments.require_concurrency(concurrency)
-            speed = pace.Pace(progress, throttle)
-            observation = self._opening.observation("check")
-            place = self._opening.open(), self._core, observation
-            return of_tenants.check_one(*place, model, repair, pace=speed, hashes=blobs)
-        self._require_store("check")
-        work = tenant_changes.TenantsChecking(tenants, progress=progress, throttle=throttle, concurrency=concurrency)
-        places = self._places("check")
-        return of_tenants.check_tenants(*places, model, repair=repair, hashes=blobs, work=work)
+        with listening.listener(progress, "check") as listen:
+            schema_arguments.require_repair(repair)
+            arguments.require_flag("blobs", blobs)
+            if tenants is None:
+                schema_arguments.require_concurrency(concurrency)
+                speed = pace.Pace(listen, throttle)
+                observation = self._opening.observation("check")
+                place = self._opening.open(), self._core, observation
+                return of_tenants.check_one(*place, model, repair, pace=speed, hashes=blobs)
+            self._require_store("check")
+            work = tenant_changes.TenantsChecking(tenants, progress=listen, throttle=throttle, concurrency=concurrency)
+            places = self._places("check")
+            return of_tenants.check_tenants(*places, model, repair=repair, hashes=blobs, work=work)
 
     def _places(self, verb: str) -> of_tenants.Places:
         return self._opening.open(), self._core, self._in_tenant, partial(self._opening.observation, verb)
@@ -327,7 +333,7 @@ class SchemaChanges(ABC):
         model: type[KvModel],
         *,
         forget: Iterable[str] = (),
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        progress: bool | Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
     ) -> migrate_flows.MigrationReport:
         """Rewrite every record of an older schema version with the upgrades of the model.
@@ -340,8 +346,8 @@ class SchemaChanges(ABC):
             model: one of the registered models.
             forget: names of fields that the model no longer declares; their values are removed from all records,
                 including values that an upgrade left in place. Every record is read for it.
-            progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the work,
-                which the next call resumes.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with a
+                ``SchemaProgress``; an exception that it raises stops the work, which the next call resumes.
             throttle: the maximum number of records per second; None for no limit.
 
         Returns:
@@ -354,7 +360,8 @@ class SchemaChanges(ABC):
             InvalidArgumentError: ``forget`` names a declared or reserved field, or the throttle is not a positive
                 number.
         """
-        return self._run("migrate", self._core.migrate(model, forget, pace.Pace(progress, throttle)))
+        with listening.listener(progress, "migrate") as listen:
+            return self._run("migrate", self._core.migrate(model, forget, pace.Pace(listen, throttle)))
 
     def violations(
         self, model: type[KvModel], index: str | None = None, *, limit: int = 1_000
@@ -397,7 +404,7 @@ class SchemaChanges(ABC):
         model: type[KvModel] | str,
         name: str,
         *,
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        progress: bool | Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
     ) -> bool:
         """Drop an index with all its entries, for every process at once; an interrupted call can be repeated.
@@ -405,7 +412,8 @@ class SchemaChanges(ABC):
         Args:
             model: one of the registered models, or the name of a collection, which needs no registered model.
             name: the index, declared or not.
-            progress: called after each batch of entries with a ``SchemaProgress``.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch of entries
+                with a ``SchemaProgress``.
             throttle: the maximum number of entries per second; None for no limit.
 
         Returns:
@@ -415,13 +423,14 @@ class SchemaChanges(ABC):
             InvalidArgumentError: the database was opened without this model, or the throttle is not a positive number.
             SchemaMismatchError: a newer release has raised the schema version, so this process may only read.
         """
-        return self._run("drop_index", self._core.drop_index(model, name, pace.Pace(progress, throttle)))
+        with listening.listener(progress, "drop_index") as listen:
+            return self._run("drop_index", self._core.drop_index(model, name, pace.Pace(listen, throttle)))
 
     def drop_collection(
         self,
         name: str,
         *,
-        progress: Callable[[pace.SchemaProgress], object] | None = None,
+        progress: bool | Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
     ) -> bool:
         """Drop a collection: its records, indexes and other rows, and its part of the catalogue.
@@ -430,7 +439,8 @@ class SchemaChanges(ABC):
 
         Args:
             name: a collection of the store. No registered model may declare it.
-            progress: called after each batch of rows with a ``SchemaProgress``.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch of rows
+                with a ``SchemaProgress``.
             throttle: the maximum number of rows per second; None for no limit.
 
         Returns:
@@ -452,4 +462,5 @@ class SchemaChanges(ABC):
             ...         other.drop_collection("herbs"), other.drop_collection("herbs")
             (True, False)
         """
-        return self._run("drop_collection", self._core.drop_collection(name, pace.Pace(progress, throttle)))
+        with listening.listener(progress, "drop_collection") as listen:
+            return self._run("drop_collection", self._core.drop_collection(name, pace.Pace(listen, throttle)))
