@@ -99,6 +99,7 @@ READ: dict[str, Callable[[Database], Any]] = {
     "target": lambda db: db[Peak].filter(country="CH", range__name="Alps"),
     "counters": lambda db: db[Peak].group_by("country").aggregate(Count()),
     "groups of an index": lambda db: db[Peak].group_by("height").aggregate(Count()),
+    "rows of groups": lambda db: db[Peak].group_by("country").aggregate(n=Count()).having(n__gte=2)[:2],
     "nothing": lambda db: db[Peak].filter(pk__in=[]),
 }
 UNREAD: dict[str, tuple[Callable[[Database], Any], str]] = {
@@ -115,6 +116,10 @@ UNREAD: dict[str, tuple[Callable[[Database], Any], str]] = {
     "search": (lambda db: db[Peak].search("words", "snow"), "many reads"),
     "many scans": (lambda db: db[Peak].filter(height__in=range(20)).order_by("pk"), "combines 20 scans"),
     "groups in memory": (lambda db: db[Peak].sort_in_memory().group_by("text").aggregate(Count()), "held in memory"),
+    "rows in order": (
+        lambda db: db[Peak].group_by("country").aggregate(n=Count()).order_by("-n")[:2],
+        "held in memory",
+    ),
     "grouped": (lambda db: db[Peak].group_by("country"), "Call aggregate()"),
 }
 

@@ -39,7 +39,8 @@ def groups_view(name: str, grouping: Grouping, preview: Preview) -> str:
     names = {column.label: column.source.name for column in grouping.columns}
     measured = {one.label: one.field for one in grouping.measures if one.function in ("min", "max")}
     hidden = [label for label, field in (names | measured).items() if field and _is_hidden(schema, field)]
-    facts = [("grouped by", ", ".join(names)), *_facts(grouping.query, preview)]
+    arranged = [("rows", " ".join(line.split())) for line in grouping.arrangement.lines()]
+    facts = [("grouped by", ", ".join(names)), *_facts(grouping.query, preview), *arranged]
     table = None if preview.items is None else cells.table_of(preview.items, hidden=hidden)
     return html.view(f"{name}[{schema.name}]", facts, table=table, note=preview.note)
 
