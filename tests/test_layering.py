@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("indexing", "query"),
     ("flows",),
     ("runtime",),
+    ("frames",),
     ("api",),
     ("ext", "keys", "testing"),
     ("cli",),
@@ -40,6 +41,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     "schema": (
         ("declare", "geometry", "instances", "words"),
         ("definition",),
+        ("arrow",),
         ("filters",),
         ("compile",),
         ("kinds",),

@@ -52,6 +52,40 @@ def _module_named(name: str) -> ModuleType:
     return import_module(name)
 
 
+class _Optional(_Deferred):
+    """Stands for a module of a package that may not be installed."""
+
+    def __init__(self, name: str, missing: Callable[[str], Exception]) -> None:
+        super().__init__(name)
+        self.__dict__["_missing"] = missing
+
+    def __getattr__(self, name: str) -> object:
+        try:
+            return super().__getattr__(name)
+        except ModuleNotFoundError as error:
+            package = self.__name__.partition(".")[0]
+            if (error.name or "").partition(".")[0] != package:
+                raise
+            missing: Callable[[str], Exception] = self.__dict__["_missing"]
+            raise missing(package) from error
+
+
+def optional_module(name: str, missing: Callable[[str], Exception]) -> Any:
+    """Return a stand-in for a module of another package, which is loaded when it is first used.
+
+    ``missing`` returns the error to raise if the package is not installed, whose name it gets.
+
+    Examples:
+        >>> optional_module("xml.dom", ImportError).Node.TEXT_NODE
+        3
+        >>> optional_module("no_such_package.part", ImportError).anything
+        Traceback (most recent call last):
+        ...
+        ImportError: no_such_package
+    """
+    return _Optional(name, missing)
+
+
 def deferred_modules(package: str, *names: str) -> Callable[[str], object]:
     """Return a ``__getattr__`` for the ``__init__`` of a package: these modules are loaded when they are first used.
 

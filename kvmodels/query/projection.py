@@ -36,9 +36,6 @@ from kvmodels.schema.filters.relation_keywords import refuse_relation
 FieldName = str | FieldRef[Any] | MultiFieldRef[Any]
 """``"name"``, ``"address.city"``, ``"pk"``, or ``User.name``."""
 
-Shape = Callable[[dict[str, Any]], Any]
-"""Converts the values of the fields, by name, to the result."""
-
 _CONTAINERS: Final = (list, set, frozenset, tuple)
 
 
@@ -57,6 +54,13 @@ class SelectedField(NamedTuple):
         if len(self.names) == 1:
             return values[self.names[0]]
         return tuple(values[name] for name in self.names)
+
+
+class ResultShape(NamedTuple):
+    """The form of results: the selected fields, and the function from their values, by name, to the result."""
+
+    selected: tuple[SelectedField, ...]
+    make: Callable[[dict[str, Any]], Any]
 
 
 def select(schema: ModelSchema, given: Sequence[FieldName]) -> tuple[SelectedField, ...]:
@@ -197,15 +201,21 @@ def _model_at(schema: ModelSchema, path: str) -> type[BaseModel] | None:
 # --- result forms -------------------------------------------------------------------------------------------------
 
 
-def shape_of_dicts(selected: Sequence[SelectedField]) -> Shape:
-    """Return the function that makes dicts of the selected fields, with the names of the call."""
-    if all(item.names == (item.label,) and item.key is None for item in selected):
-        return dict
-    return lambda values: {item.label: item.value(values) for item in selected}
+def shape_of_dicts(selected: Sequence[SelectedField]) -> ResultShape:
+    """Return the form of dicts of the selected fields, with the names of the call."""
+    fields = tuple(selected)
+    if all(item.names == (item.label,) and item.key is None for item in fields):
+        return ResultShape(fields, dict)
+
+    def make(values: dict[str, Any]) -> dict[str, Any]:
+        return {item.label: item.value(values) for item in fields}
+
+    return ResultShape(fields, make)
 
 
-def shape_of_tuples(selected: Sequence[SelectedField], *, flat: bool) -> Shape:
-    """Return the function that makes tuples of the selected fields or, with ``flat``, the value of the only field."""
+def shape_of_tuples(selected: Sequence[SelectedField], *, flat: bool) -> ResultShape:
+    """Return the form of tuples of the selected fields or, with ``flat``, of the value of the only field."""
+    fields = tuple(selected)
     if flat is not True and flat is not False:
         raise InvalidArgumentError(
             "this is neither True nor False",
@@ -221,32 +231,31 @@ def shape_of_tuples(selected: Sequence[SelectedField], *, flat: bool) -> Shape:
                 value=tuple(item.label for item in selected),
                 hint='Name one field: values_list("name", flat=True).',
             )
-        return selected[0].value
-    return lambda values: tuple([item.value(values) for item in selected])
+        return ResultShape(fields, selected[0].value)
+
+    def make(values: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple([item.value(values) for item in fields])
+
+    return ResultShape(fields, make)
 
 
-def names_in_tuples(query: Query, shape: Shape | None, result: object) -> list[tuple[str, ...]] | None:
+def names_in_tuples(shape: ResultShape | None, result: object) -> list[tuple[str, ...]] | None:
     """Return the fields in each part of a result that is a tuple or a bare value; None for other results."""
-    selected = getattr(shape, "__self__", None)
-    if isinstance(selected, SelectedField):
-        return [selected.names]
-    if shape is None or type(result) is not tuple:
+    if shape is None or not (type(result) is tuple or isinstance(getattr(shape.make, "__self__", None), SelectedField)):
         return None
-    names = (*(query.fields or ()), *query.target_values)
-    named: tuple[str | tuple[str, ...], ...] = shape(dict(zip(names, names, strict=True)))
-    return [(part,) if isinstance(part, str) else part for part in named]
+    return [item.names for item in shape.selected]
 
 
-def flat_key(query: Query, shape: Shape) -> str | None:
+def flat_key(query: Query, shape: ResultShape) -> str | None:
     """Return the foreign key whose bare values are the results of a query; None for other results."""
-    selected = getattr(shape, "__self__", None)
+    selected = getattr(shape.make, "__self__", None)
     if not isinstance(selected, SelectedField) or selected.key is not None or len(selected.names) != 1:
         return None
     return selected.names[0] if selected.names[0] in query.schema.references else None
 
 
-def shape_of_class(schema: ModelSchema, target: Any) -> tuple[tuple[SelectedField, ...], Shape]:
-    """Return the function that makes objects of a pydantic model, a dataclass, a TypedDict or a NamedTuple."""
+def shape_of_class(schema: ModelSchema, target: Any) -> tuple[tuple[SelectedField, ...], ResultShape]:
+    """Return the form of objects of a pydantic model, a dataclass, a TypedDict or a NamedTuple."""
     names = _names_of(schema, target)
     selected = select(schema, names)
     if is_typeddict(target):
@@ -260,9 +269,13 @@ def shape_of_class(schema: ModelSchema, target: Any) -> tuple[tuple[SelectedFiel
             value=target.__name__,
             hint="Declare the fields with the types that they have in the model.",
         ) from error
-    as_dict = shape_of_dicts(selected)
-    # from_attributes: a nested object may be converted to a class with fewer fields.
-    return selected, lambda values: validate(as_dict(values), from_attributes=True, by_alias=False, by_name=True)
+    as_dict = shape_of_dicts(selected).make
+
+    def make(values: dict[str, Any]) -> Any:
+        # from_attributes: a nested object may be converted to a class with fewer fields.
+        return validate(as_dict(values), from_attributes=True, by_alias=False, by_name=True)
+
+    return selected, ResultShape(selected, make)
 
 
 def _names_of(schema: ModelSchema, target: Any) -> list[str]:
@@ -303,6 +316,6 @@ def _declared(target: Any) -> list[str] | None:
     return None if named is None else list(named)
 
 
-def shaped(shape: Shape | None, results: list[Any]) -> list[Any]:
+def shaped(shape: ResultShape | None, results: list[Any]) -> list[Any]:
     """Return results in their form; objects unchanged."""
-    return results if shape is None else [shape(values) for values in results]
+    return results if shape is None else list(map(shape.make, results))

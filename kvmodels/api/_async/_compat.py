@@ -268,3 +268,18 @@ async def run_after(functions: Iterable[Callable[[], object]]) -> None:
 
 def _raise(error: Exception) -> NoReturn:
     raise error
+
+
+class ArrowStream:
+    """In place of the C interface of Arrow, whose readers cannot await."""
+
+    __slots__ = ()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Refuse to be read by a tool that cannot await."""
+        del requested_schema
+        raise UnsupportedError(
+            "a tool that reads Arrow streams cannot await",
+            reason="__arrow_c_stream__",
+            hint="Write await query.to_arrow(), to_polars() or to_pandas(), and give the tool that.",
+        )

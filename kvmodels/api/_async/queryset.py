@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Protocol, TypeVa
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._async import ranked
 from kvmodels.api._async._compat import previewed
+from kvmodels.api._async.frames.tabular import AsyncTabular, TableSource
 from kvmodels.api.progress import listening
 from kvmodels.api.refusals import name_the_way, positional_refusal, refuse_copies
 from kvmodels.flows.arguments import fields_of
@@ -21,8 +22,10 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.describe import preview as previews
 from kvmodels.flows.describe import query_views as notebooks
 from kvmodels.flows.effects import AnyFlow
+from kvmodels.flows.execution.executor import MAX_BATCH
 from kvmodels.flows.reading import aggregate as aggregation
 from kvmodels.flows.reading import child_counts, group_rows, queries
+from kvmodels.frames import layouts
 from kvmodels.query import aggregates, plans
 from kvmodels.query import group_rows as arranging
 from kvmodels.query import projection as projections
@@ -75,7 +78,7 @@ class AsyncRunner(Protocol):
         ...
 
 
-class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
+class AsyncQuerySet(SubqueryOperand[R], AsyncTabular, Generic[R]):
     """The records of one model that satisfy conditions, in an order; or values of their fields.
 
     Immutable and lazy: every method that narrows or orders returns a new query set. The query runs only when you
@@ -111,7 +114,7 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
 
     __slots__ = ("_query", "_runner", "_shape")
 
-    def __init__(self, runner: AsyncRunner, query: Query, shape: projections.Shape | None = None) -> None:
+    def __init__(self, runner: AsyncRunner, query: Query, shape: projections.ResultShape | None = None) -> None:
         self._runner = runner
         self._query = query
         self._shape = shape
@@ -688,6 +691,11 @@ class AsyncQuerySet(SubqueryOperand[R], Generic[R]):
                 for result in projections.shaped(self._shape, batch):
                     yield result
 
+    def _table(self, columns: layouts.Columns | None) -> TableSource:
+        query, layout = layouts.of_query(self._query, self._shape, columns)
+        scan = queries.results(self._runner.context, query, MAX_BATCH)
+        return TableSource(layout, scan, self._runner, self._runner.observation("to_arrow", query, streamed=True))
+
     def iterator(self, batch_size: int = 500) -> AsyncIterator[R]:
         """Return the results one by one, read in batches of a fixed size; plain iteration starts with smaller batches.
 
@@ -1135,7 +1143,7 @@ class AsyncGroupedQuery(_AsyncGrouping):
         return AsyncGroups(self._runner, self._grouping.measured(functions, named))
 
 
-class AsyncGroups(_AsyncGrouping):
+class AsyncGroups(_AsyncGrouping, AsyncTabular):
     """The rows of a grouped query: dicts of a group's fields and results; they can be iterated more than once.
 
     Rows come from one of three sources: the counters of an aggregate index, one read per 500 rows; an index that is
@@ -1244,6 +1252,11 @@ class AsyncGroups(_AsyncGrouping):
             while not scan.done:
                 for row in await self._runner.run_part(scan.next_batch(), observation):
                     yield row
+
+    def _table(self, columns: layouts.Columns | None) -> TableSource:
+        layout = layouts.of_groups(self._grouping, columns)
+        scan = group_rows.rows_of(self._runner.context, self._grouping)
+        return TableSource(layout, scan, self._runner, self._runner.observation("group_by", streamed=True))
 
     async def to_list(self) -> list[dict[str, Any]]:
         """Return all rows as a list.

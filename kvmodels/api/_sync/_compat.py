@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ from kvmodels.flows.describe import preview as previews
 from kvmodels.flows.effects import AnyFlow
 from kvmodels.flows.kv.operations import Listing
 from kvmodels.flows.writing import operation
+from kvmodels.frames import layouts, streams
 from kvmodels.query.query import Query
 from kvmodels.runtime import sync
 from kvmodels.runtime.observing import observation as observing
@@ -294,3 +296,17 @@ def require_per_tenant(function: Callable[..., object]) -> None:
             value=getattr(function, "__name__", short_repr(function)),
             hint="Give a function of the database of a tenant; a coroutine function to an AsyncDatabase.",
         )
+
+
+class ArrowStream:
+    """The C interface of Arrow, by which other tools read results as a table."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _streamed(self) -> tuple[layouts.TableLayout, Generator[Any]]:
+        """Return the columns of the table and its batches."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return a stream of all results, in batches; polars, pandas, DuckDB and pyarrow call it."""
+        return streams.capsule(*self._streamed(), requested_schema)

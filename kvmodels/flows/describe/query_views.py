@@ -14,14 +14,14 @@ from kvmodels.query.aggregates import Grouping
 from kvmodels.query.hidden_operands import without_operand
 from kvmodels.query.orders import order_names
 from kvmodels.query.plans import describe
-from kvmodels.query.projection import Shape, names_in_tuples, shaped
+from kvmodels.query.projection import ResultShape, names_in_tuples, shaped
 from kvmodels.query.query import Query
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.filters.predicate import Condition, Predicate, conditions_of
 from kvmodels.schema.filters.target_filters import target_filter_of
 
 
-def query_view(name: str, query: Query, preview: Preview, shape: Shape | None = None) -> str:
+def query_view(name: str, query: Query, preview: Preview, shape: ResultShape | None = None) -> str:
     """Return the HTML of a query; ``name`` is the class of the query set."""
     items: Sequence[Any] | None = preview.items
     if items is not None:
@@ -61,12 +61,12 @@ def _facts(query: Query, preview: Preview) -> Iterator[html.Fact]:
         yield "reads", preview.access
 
 
-def _table(query: Query, items: Sequence[Any], shape: Shape | None) -> html.Table:
+def _table(query: Query, items: Sequence[Any], shape: ResultShape | None) -> html.Table:
     if query.related or query.child_counts:
         numbers = ("numbers",) if query.child_counts else ()
         return cells.table_of(items, (query.schema.name, *query.related, *numbers))
     first: Any = items[0] if items else None
-    parts = names_in_tuples(query, shape, first)
+    parts = names_in_tuples(shape, first)
     if parts is not None:
         names = tuple(", ".join(part) for part in parts)
         hidden = [", ".join(part) for part in parts if any(_is_hidden(query.schema, name) for name in part)]

@@ -22,6 +22,7 @@ from kvmodels._support.annotations import own_annotations
 from kvmodels._support.django_names import missing_of_class, missing_of_record
 from kvmodels._support.naming import show_public_path
 from kvmodels.errors import DoesNotExist, ModelDefinitionError, MultipleObjectsReturned
+from kvmodels.schema.arrow import columns as arrow_columns
 from kvmodels.schema.compile import options
 from kvmodels.schema.compile import request_bodies as bodies
 from kvmodels.schema.compile import schema as compiling
@@ -217,6 +218,20 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
             Hero(id=1, name='Eve', age=36)
         """
         return bodies.derived_body(bodies.Partial, cls)
+
+    @classmethod
+    def arrow_schema(cls) -> Any:
+        """Return the Arrow schema of the fields: the columns of ``db[User].to_arrow()``.
+
+        Returns:
+            A ``pyarrow.Schema``. The types follow the types of the fields.
+
+        Raises:
+            UnsupportedError: pyarrow is not installed.
+            InvalidValueError: a field has no Arrow type; ``to_arrow(columns=...)`` leaves it out.
+            ModelDefinitionError: the class is abstract.
+        """
+        return arrow_columns.arrow_schema(arrow_columns.columns_of(compiling.schema_of(cls)))
 
     @no_hook
     def before_insert(self) -> None:

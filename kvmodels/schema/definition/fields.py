@@ -78,11 +78,13 @@ CODEC_TYPES: dict[str, tuple[type[Any], type[Any], *tuple[type[Any], ...]]] = {
 _PATTERN: type[Any] = re.Pattern
 _NAIVE_DATETIME: Any = pydantic.NaiveDatetime
 _OF_JSON_VALUE: Any = getattr(pydantic.types, "_AllowAnyJson", None)  # in the metadata of JsonValue
-_BY_TEXT = (PurePath, IPv4Network, IPv6Network, IPv4Interface, IPv6Interface)
+BY_TEXT = (PurePath, IPv4Network, IPv6Network, IPv4Interface, IPv6Interface)
+"""Classes whose values are stored as their text."""
 
 
 @cache
-def _url_types() -> tuple[Any, ...]:
+def url_types() -> tuple[Any, ...]:
+    """Return the base classes of URLs."""
     return pydantic.AnyUrl.__base__, pydantic.PostgresDsn.__base__, Url, MultiHostUrl
 
 
@@ -248,10 +250,10 @@ class FormBuilder:
             return named_tuple_form(cls, self._nested)
         if cls is NoneType:
             return Form("None", (NoneType,), frozenset({NoneType}))
-        if issubclass(cls, _url_types()):
+        if issubclass(cls, url_types()):
             # Reading is left to pydantic, because the model's configuration determines how a URL is parsed.
             return Form(cls.__name__, (cls,), frozenset({str}), encode=str)
-        if issubclass(cls, _BY_TEXT):
+        if issubclass(cls, BY_TEXT):
             return Form(cls.__name__, (cls,), frozenset({str}), encode=str, decode=cls)
         if issubclass(cls, (pydantic.SecretStr, pydantic.SecretBytes)):
             kind = str if issubclass(cls, pydantic.SecretStr) else bytes

@@ -528,7 +528,7 @@ def named_tuple_form(cls: type[Any], build: BuildForm) -> Form:
 
 def typed_dict_form(cls: Any, build: BuildForm) -> Form:
     """Return the form of a typed dict, which is stored as a dict; undeclared keys are stored unchanged."""
-    forms = {name: build(_item_type(hint), ()) for name, hint in get_type_hints(cls, include_extras=True).items()}
+    forms = {name: build(item_type(hint), ()) for name, hint in get_type_hints(cls, include_extras=True).items()}
 
     def over(name: str, *, refuses: bool = True) -> Function | None:
         found: dict[str, Function | None] = {key: getattr(form, name) for key, form in forms.items()}
@@ -550,7 +550,8 @@ def typed_dict_form(cls: Any, build: BuildForm) -> Form:
     )
 
 
-def _item_type(hint: Any) -> Any:
+def item_type(hint: Any) -> Any:
+    """Return the annotation of a key of a typed dict without Required, NotRequired and ReadOnly."""
     while get_origin(hint) in {Required, NotRequired, ReadOnly}:
         (hint,) = get_args(hint)
     return hint

@@ -1,0 +1,1 @@
+"""Tables and data frames, for the synchronous facades."""
