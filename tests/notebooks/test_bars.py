@@ -26,7 +26,7 @@ from kvmodels import (
     open_kv,
 )
 from kvmodels.api import progress as progress_package
-from kvmodels.api.progress import bars, listening, notebook
+from kvmodels.api.progress import bars, listening
 from kvmodels.flows.bulk.options_and_results import BulkProgress
 from tests.facades import facade_classes
 
@@ -231,42 +231,6 @@ def test_a_label_is_text_and_bars_stay_apart():
     text = drawn_lines(console.file.getvalue())  # type: ignore[attr-defined]
     assert "check [red]a\\x1b[2J\\u202e 2/2" in text
     assert "load 7/7" in text
-
-
-class Handle:
-    """Stands for the output of a cell."""
-
-    shown: list[str] = []
-
-    def display(self, output: Any) -> None:
-        self.shown.append(f"new {output.data}")
-
-    def update(self, output: Any) -> None:
-        self.shown.append(output.data)
-
-
-def test_in_a_notebook_a_bar_is_an_output_that_is_replaced(monkeypatch: pytest.MonkeyPatch):
-    seconds = iter([0, 0.0, 0.05, 0.2, 0.2, 0.2, 0.25, 75, 75, 75])
-    monkeypatch.setattr(notebook, "DisplayHandle", Handle)
-    Handle.shown = []
-    with notebook.drawn(lambda: next(seconds)) as report:
-        report("update <b>", 1, 4)  # 0.05 seconds after the output: not drawn
-        report("update <b>", 2, 4)
-        report("update <b>", 3, 4)
-    first, second, last = (one.partition("</style>")[2] for one in Handle.shown)
-    assert first.startswith("update &lt;b&gt;<progress></progress>")
-    assert '<progress value="2" max="4"></progress><span class="kv-dim">2 of 4, 0:00' in second
-    assert '<progress value="3" max="4"></progress><span class="kv-dim">3 of 4, 1:15' in last
-
-
-def test_a_cell_gets_the_bar_of_notebooks(db: Database, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(notebook, "DisplayHandle", Handle)
-    monkeypatch.setattr(Console, "is_jupyter", True, raising=False)
-    monkeypatch.setattr(bars, "Console", lambda **_: type("Cell", (), {"is_jupyter": True})())
-    Handle.shown = []
-    db[User].all().update(town="Chur", progress=True)
-    assert Handle.shown[0].startswith("new <div")
-    assert 'value="30" max="30"' in Handle.shown[-1]
 
 
 def test_the_command_line_draws_the_same_bars():

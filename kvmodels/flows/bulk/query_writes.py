@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgpack
 
 from kvmodels.core.keys import decode_key, key_successor
-from kvmodels.core.operations import ReadRange, Row, after_prefix
+from kvmodels.core.operations import GuardFailed, ReadRange, Row, after_prefix
 from kvmodels.errors import (
     IndexChangedError,
     IndexNotReadyError,
@@ -36,8 +36,8 @@ from kvmodels.flows.bulk.keys import FoundRecord, KeySource, Source, tested_valu
 from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, checked_options
 from kvmodels.flows.bulk.progress import BulkState, Phase, StoredProgress
 from kvmodels.flows.context import Context
-from kvmodels.flows.effects import Flow, read
-from kvmodels.flows.execution.executor import number_of_rows
+from kvmodels.flows.effects import Flow, count_rows, ranges_at_once, read
+from kvmodels.flows.execution.executor import counts_rows
 from kvmodels.flows.hydration.rows import document_of, object_of
 from kvmodels.flows.reading.semi_join import resolved
 from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, PlannedChange, key_changed, writing
@@ -162,10 +162,15 @@ def _collected(source: KeySource) -> Flow[list[FoundRecord]]:
 
 def _number_of(context: Context, query: Query, plan: QueryPlan) -> Flow[int | None]:
     """Return the number of results if one request counts them; None if rows would have to be read."""
-    if plan.combine != "scan" or plan.full_scan or plan.sort is not None:
+    is_counted = plan.combine == "scan" and not plan.full_scan and plan.sort is None and counts_rows(plan)
+    if not is_counted or len(plan.ranges) > ranges_at_once(context.limits, guarded=False):
         return None
-    number, _ = yield from number_of_rows(context, query, query.stop)
-    return None if number is None else max(0, number - query.start)
+    stop = query.stop
+    wanted = [ReadRange(start) if end is None else ReadRange(start, end, stop) for start, end in plan.ranges]
+    counted = yield from count_rows(wanted)
+    assert not isinstance(counted, GuardFailed), "there is no guard"
+    number = sum(counted.numbers)
+    return max(0, (number if stop is None else min(number, stop)) - query.start)
 
 
 class _QueryAction(BulkAction[FoundRecord]):
