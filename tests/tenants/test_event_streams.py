@@ -116,13 +116,26 @@ async def test_streams_of_several_tenants_share_one_walk_of_the_log(db: AsyncDat
     await until(lambda: not tenant_streams._hubs)
 
 
-@pytest.mark.parametrize("world", ["async", "sync"])
-async def test_each_client_gets_each_change_of_its_tenant_once_whenever_it_joins(world: str):
-    url = "memory://streams"
+@pytest.mark.parametrize(
+    ("engine", "world"),
+    [
+        ("memory", "async"),
+        ("memory", "sync"),
+        ("sqlite", "async"),
+        ("lmdb", "sync"),
+        *[pytest.param("postgres", world, marks=pytest.mark.servers) for world in ("async", "sync")],
+        pytest.param("etcd34", "async", marks=pytest.mark.servers),
+    ],
+)
+async def test_each_client_gets_each_change_of_its_tenant_once_whenever_it_joins(
+    url_of: Callable[[str], str], engine: str, world: str
+):
+    url = url_of(engine)
+    log: dict[str, Any] = {} if engine == "etcd34" else {"change_log": 3600}
     kind: Any = AsyncDatabase if world == "async" else Database
     drawn = random.Random(7)
-    async with AsyncDatabase(url, models=[Account], tenant_models=TENANT_MODELS, change_log=3600) as db:
-        used = kind(url, tenant_models=TENANT_MODELS, change_log=3600)
+    async with AsyncDatabase(url, models=[Account], tenant_models=TENANT_MODELS, **log) as db:
+        used = kind(url, tenant_models=TENANT_MODELS, **log)
         if world == "async":
             await used.open()
         for name in NAMES:

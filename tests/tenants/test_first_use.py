@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,16 +13,19 @@ from kvmodels.api.core import DatabaseCore
 from kvmodels.engines.memory.engine import MemoryEngine
 from tests.native_engine import NativeEngine
 from tests.tenants.models import TENANT_MODELS, Doc, User
+from tests.worlds import in_test_servers
 
 
 def red(number: int) -> User:
     return User(id=number, email=str(number), color="red")
 
 
-@pytest.fixture(params=["memory", "sqlite", "lmdb"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    urls = {"memory": "memory://first-use", "sqlite": f"{tmp_path}/a.db", "lmdb": f"lmdb:///{tmp_path}/a"}
-    return urls[request.param]
+SERVERS = in_test_servers("postgres", "etcd34")
+
+
+@pytest.fixture(params=["memory", "sqlite", "lmdb", *SERVERS])
+def url(request: pytest.FixtureRequest, url_of: Callable[[str], str]) -> str:
+    return url_of(request.param)
 
 
 def test_a_transaction_creates_the_tenant(url: str):
@@ -58,11 +59,14 @@ def test_a_dump_is_loaded_into_a_tenant_that_the_load_creates(url: str):
         assert copy[User].insert(red(2)).id == 2
 
 
-@pytest.mark.parametrize("native", [False, True])
-async def test_an_asynchronous_transaction_creates_the_tenant(native: bool):
-    inner = MemoryEngine()
-    engine: Any = NativeEngine(inner) if native else inner
-    async with AsyncDatabase.from_engine(engine, DatabaseCore([], tenant_models=TENANT_MODELS)) as db:
+@pytest.mark.parametrize("engine", ["memory", "native", *SERVERS])
+async def test_an_asynchronous_transaction_creates_the_tenant(url_of: Callable[[str], str], engine: str):
+    if engine == "native":
+        core = DatabaseCore([], tenant_models=TENANT_MODELS)
+        opened = AsyncDatabase.from_engine(NativeEngine(MemoryEngine()), core)
+    else:
+        opened = AsyncDatabase(url_of(engine), tenant_models=TENANT_MODELS)
+    async with opened as db:
         acme = db.tenant("acme", create=True)
         async with acme.transaction() as tx:
             assert await tx[User].filter(color="red").to_list() == []
