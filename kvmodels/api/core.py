@@ -410,11 +410,18 @@ class DatabaseCore:
         return findings.CheckReport(report.scanned + recounted.scanned, (*report.findings, *found), unchecked)
 
     def dumping(
-        self, models: Iterable[type[Any]], dump_format: DumpFormat, progress: Progress, *, history: bool
+        self,
+        models: Iterable[type[Any]],
+        dump_format: DumpFormat,
+        progress: Progress,
+        *,
+        history: bool,
+        blobs: bool = True,
     ) -> record_dump.RecordDumping:
         """Return a dump of the records of some models, or of all. Raises InvalidArgumentError."""
         require_dump_options(dump_format, progress)
         require_flag("history", history)
+        require_flag("blobs", blobs)
         if history and dump_format == "deno":
             raise InvalidArgumentError(
                 "the format of Deno holds no old versions",
@@ -422,7 +429,9 @@ class DatabaseCore:
                 value=history,
                 hint='Dump with format="kvmodels", or leave history= out.',
             )
-        return record_dump.RecordDumping(self.context, self.form, self.chosen(models), dump_format, history=history)
+        return record_dump.RecordDumping(
+            self.context, self.form, self.chosen(models), dump_format, history=history, blobs=blobs
+        )
 
     def loading(
         self,

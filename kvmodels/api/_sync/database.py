@@ -918,6 +918,7 @@ class Database(Repositories, SchemaChanges, Descriptions):
         *models: type[KvModel],
         format: dump_formats.DumpFormat = "kvmodels",
         history: bool = False,
+        blobs: bool = True,
         progress: bool | Callable[[int], object] | None = None,
     ) -> int:
         """Write the records of some models from one snapshot as lines of JSON, for ``load`` into any other store.
@@ -928,16 +929,20 @@ class Database(Repositories, SchemaChanges, Descriptions):
             file: the path of a new file, or a file object that is open for writing text (UTF-8) or bytes.
             models: dump only the records of these models; by default those of all.
             format: ``"deno"`` writes the lines of Deno's package ``@deno/kv-utils``.
-            history: also write the old versions of the records, and the removed records.
+            history: also write the old versions of the records, and the removed records, without the content of their
+                blobs.
+            blobs: also write the content of blobs. Without it, fields that may hold a blob are None.
             progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with the
                 number of records so far; an exception that it raises ends the dump.
 
         Returns:
-            The number of records, and with ``history`` of rows of histories. Cost: reads each once, in batches of at
-            most 100.
+            The number of records and of chunks of blobs, and with ``history`` of rows of histories. Cost: reads each
+            once, in batches of at most 100.
 
         Raises:
-            InvalidArgumentError: the database was opened without one of the models, or the format is unknown.
+            InvalidArgumentError: the database was opened without one of the models, or the format is unknown;
+                ``blobs=False`` with a model whose blob may not be None.
+            UnsupportedError: the format of Deno cannot hold blobs.
             EngineError: the path cannot be created.
             DecodeError: a stored record cannot be read; the error names its key.
             InvalidValueError: the format of Deno cannot hold a value; the error names its key.
@@ -958,7 +963,7 @@ class Database(Repositories, SchemaChanges, Descriptions):
             {"key":["trees",1],"document":{"id":1,"kind":"oak"}}
         """
         with listening.listener(progress, "dump") as listen:
-            dumping = self._core.dumping(models, format, listen, history=history)
+            dumping = self._core.dumping(models, format, listen, history=history, blobs=blobs)
             observation = self._opening.observation("dump")
             engine = self._engine
             return copies.write_dump(engine, dumping, engine.limits, file, listen, observation=observation)
@@ -978,7 +983,8 @@ class Database(Repositories, SchemaChanges, Descriptions):
         Records keep their deadlines and time fields; hooks do not run. Foreign keys may name records of later lines.
         Records that refer to each other in a circle are stored in one commit.
         Skipped are the library's own keys of a dump of a whole store, such as messages in queues. Old versions of a
-        dump with ``history=True`` are stored only for keys that have neither a record nor a version.
+        dump with ``history=True`` are stored only for keys that have neither a record nor a version. The content of
+        blobs is stored under new ids before its record is.
 
         Args:
             file: a path, or a file object that is open for reading text (UTF-8) or bytes: a dump of ``db.dump`` or

@@ -62,6 +62,7 @@ def dump(
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="A new file; - is stdout.")] = "-",
     format: Format = "kvmodels",
     history: Annotated[bool, typer.Option("--history", help="With models: also their old versions.")] = False,
+    no_blobs: Annotated[bool, typer.Option("--no-blobs", help="With models: without the content of files.")] = False,
 ) -> None:
     """Write the store as lines of JSON.
 
@@ -73,7 +74,7 @@ def dump(
         told = _told(progress, "dump", _number_of_keys(line, store, models))
         if models:
             chosen = store.chosen(models)
-            count = store.db.dump(target, *chosen, format=format, history=history, progress=told)
+            count = store.db.dump(target, *chosen, format=format, history=history, blobs=not no_blobs, progress=told)
         else:
             count = store.kv.dump(target, format=format, progress=told)
     line.output.message(f"{_counted(count)} dumped")

@@ -60,20 +60,12 @@ def upload(context: Context, pieces: Pieces, content_type: str, most: int | None
 
     Raises BlobTooLargeError: it has more; BlobGoneError: the upload stood still for a day.
     """
-    chunk, number = sizes_of(context.limits)
-    blob_id = blake2b(context.new_token().encode(), digest_size=_ID_BYTES).digest()
-    content, more = _Upload(context, blob_id, chunk), True
-    while more:
-        batch: list[bytes] = []
-        while more and len(batch) < number:
-            piece = yield from pieces(chunk)
-            more = len(piece) == chunk
-            if piece:
-                content.add(piece, most)
-                batch.append(piece)
-        if batch or not content.stored:
-            yield from content.store(batch or [b""])
-    return StoredBlob(content.size, content.digest.digest(), content_type, chunk, blob_id)
+    content = BlobUpload(context, most)
+    while True:
+        piece = yield from pieces(content.chunk)
+        yield from content.push(piece)
+        if len(piece) < content.chunk:
+            return (yield from content.finish(content_type))
 
 
 def new_content(context: Context, blob: Blob) -> Flow[StoredBlob]:
@@ -99,45 +91,71 @@ def new_content(context: Context, blob: Blob) -> Flow[StoredBlob]:
         reader.close()
 
 
-class _Upload:
-    """The state of one upload: what is stored so far, and the version of its loose row."""
+class BlobUpload:
+    """One upload: ``push`` pieces of any size, then ``finish``; memory holds one batch.
 
-    def __init__(self, context: Context, blob_id: bytes, chunk: int) -> None:
-        self._context = context
-        self._id = blob_id
-        self._chunk = chunk
-        self._loose = loose_key(blob_id)
-        self._seen: bytes | None = None
-        self.stored = 0
+    Attributes:
+        chunk: the size of the chunks.
+        size: the number of bytes so far.
+    """
+
+    def __init__(self, context: Context, most: int | None = None) -> None:
+        self.chunk, self._number = sizes_of(context.limits)
         self.size = 0
-        self.digest = sha256()
+        self._context = context
+        self._most = most
+        self._id = blake2b(context.new_token().encode(), digest_size=_ID_BYTES).digest()
+        self._loose = loose_key(self._id)
+        self._digest = sha256()
+        self._batch: list[bytes] = []
+        self._rest = bytearray()
+        self._seen: bytes | None = None
+        self._stored = 0
 
-    def add(self, piece: bytes, most: int | None) -> None:
-        """Count and hash the next chunk. Raises BlobTooLargeError."""
+    def push(self, piece: bytes) -> Flow[None]:
+        """Take the next bytes, and store a batch that is full. Raises BlobTooLargeError."""
         self.size += len(piece)
-        if most is not None and self.size > most:
+        if self._most is not None and self.size > self._most:
             raise BlobTooLargeError(
-                "the content of a blob is too long", limit="max_bytes", size=self.size, maximum=most
+                "the content of a blob is too long", limit="max_bytes", size=self.size, maximum=self._most
             )
-        self.digest.update(piece)
+        self._digest.update(piece)
+        if len(piece) == self.chunk and not self._rest:
+            self._batch.append(piece)
+        else:
+            self._rest += piece
+            while len(self._rest) >= self.chunk:
+                self._batch.append(bytes(self._rest[: self.chunk]))
+                del self._rest[: self.chunk]
+        while len(self._batch) >= self._number:
+            yield from self._store(self._batch[: self._number])
+            del self._batch[: self._number]
 
-    def store(self, batch: list[bytes]) -> Flow[None]:
+    def finish(self, content_type: str) -> Flow[StoredBlob]:
+        """Store the rest, and return the description of the content."""
+        batch = [*self._batch, *([bytes(self._rest)] if self._rest or not (self._batch or self._stored) else [])]
+        while batch:
+            yield from self._store(batch[: self._number])
+            del batch[: self._number]
+        return StoredBlob(self.size, self._digest.digest(), content_type, self.chunk, self._id)
+
+    def _store(self, batch: list[bytes]) -> Flow[None]:
         """Commit the next chunks; after a lost answer or a conflict, the loose row says whether they are stored."""
-        context, after = self._context, self.stored + len(batch)
+        context, after = self._context, self._stored + len(batch)
         started, attempt = context.monotonic(), 1
         while True:
             outcome = yield from self._committed(batch, after)
             if outcome is not None:
-                self._seen, self.stored = outcome, after
+                self._seen, self._stored = outcome, after
                 return
             found = yield from self._found()
-            if found is None and self.stored:
+            if found is None and self._stored:
                 raise self._gone()
-            if found is not None and found[1] not in (self.stored, after):
+            if found is not None and found[1] not in (self._stored, after):
                 raise self._gone()
             self._seen = None if found is None else found[0]
             if found is not None and found[1] == after:
-                self.stored = after
+                self._stored = after
                 return
             attempt += 1
             elapsed = context.monotonic() - started
@@ -155,12 +173,12 @@ class _Upload:
         """Return the versionstamp of the commit; None after a conflict or a lost answer."""
         context = self._context
         due = (yield from now()) + LOOSE_MS
-        row = Set(self._loose, *context.codec.encode_document(loose_row(due, after, self._chunk)))
+        row = Set(self._loose, *context.codec.encode_document(loose_row(due, after, self.chunk)))
         chunks = (
-            Set(chunk_key(self._id, number), piece, BYTES_ENCODING) for number, piece in enumerate(batch, self.stored)
+            Set(chunk_key(self._id, number), piece, BYTES_ENCODING) for number, piece in enumerate(batch, self._stored)
         )
         checks: tuple[Check, ...] = (Check(self._loose, self._seen),)
-        if not self.stored:
+        if not self._stored:
             checks = (*checks, Check(chunk_key(self._id, 0), None))
         write = AtomicWrite(checks, (row, *chunks))
         try:

@@ -15,7 +15,7 @@ from kvmodels.codecs.deno_json import deno_value, key_of_deno, parse_deno_line
 from kvmodels.codecs.typed_json import key_from_json, value_from_json
 from kvmodels.core.keys import Key, encode_key
 from kvmodels.core.operations import Set
-from kvmodels.errors import SchemaMismatchError
+from kvmodels.errors import SchemaMismatchError, UnsupportedError
 from kvmodels.flows.kv.deno_dump import deno_content
 from kvmodels.flows.kv.dump_frame import (
     DUMP_FORMAT,
@@ -28,6 +28,7 @@ from kvmodels.flows.kv.dump_frame import (
 )
 from kvmodels.flows.kv.formats import DumpFormat
 from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.indexing.blobs import blobs_in
 from kvmodels.indexing.loaded_versions import history_of, loaded_row
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import Document, ModelSchema
@@ -44,6 +45,14 @@ class DumpedRecord(NamedTuple):
     expire_at: int | None
     number: int
     line: Line
+
+
+class DumpedChunk(NamedTuple):
+    """A chunk of the content of a blob, which belongs to the record before it."""
+
+    blob_id: bytes
+    number: int
+    content: bytes
 
 
 class DumpedLines:
@@ -68,7 +77,7 @@ class DumpedLines:
         self._unknown: Mapping[str, StoredCollection] = {}
         self.frame = DumpFrame(() if self._is_deno else (DUMP_FORMAT, RECORDS_FORMAT), DAMAGED)
 
-    def read(self, lines: Sequence[Line], *, again: bool = False) -> Iterator[DumpedRecord | Set]:
+    def read(self, lines: Sequence[Line], *, again: bool = False) -> Iterator[DumpedRecord | DumpedChunk | Set]:
         """Yield the records, and the keys of no model. Raises DecodeError with the line, or another typed error.
 
         ``again``: the lines were read before, and are not counted again.
@@ -82,7 +91,7 @@ class DumpedLines:
 
     # -- the format of Deno
 
-    def _of_deno(self, line: Line) -> DumpedRecord | Set | None:
+    def _of_deno(self, line: Line) -> DumpedRecord | DumpedChunk | Set | None:
         if not line.strip():
             return None
         content = deno_content(parse_deno_line(line))
@@ -96,7 +105,7 @@ class DumpedLines:
 
     # -- the format of the library
 
-    def _of_line(self, line: Line, *, again: bool) -> DumpedRecord | Set | None:
+    def _of_line(self, line: Line, *, again: bool) -> DumpedRecord | DumpedChunk | Set | None:
         content = content_of(line) if again else self.frame.content(line)
         if content is not None:
             return self._of_content(content, line)
@@ -105,7 +114,7 @@ class DumpedLines:
             self._collections = frozenset(first["collections"] if first[DUMP_MARK] == RECORDS_FORMAT else ())
         return None
 
-    def _of_content(self, content: Mapping[str, Any], line: Line) -> DumpedRecord | Set | None:
+    def _of_content(self, content: Mapping[str, Any], line: Line) -> DumpedRecord | DumpedChunk | Set | None:
         key = key_from_json(content["key"])
         part = key[0] if type(key[0]) is str else None
         deadline = content.get("expires_at")
@@ -119,6 +128,8 @@ class DumpedLines:
         if history_of(key) in self._schemas and self.frame.first.get(DUMP_MARK) == RECORDS_FORMAT:
             key, value = loaded_row(key, document_in(content))
             return Set(encode_key(key), *self._form.codec.encode_document(value), deadline)
+        if key[:2] == (RESERVED, "blob") and self.frame.first.get(DUMP_MARK) == RECORDS_FORMAT:
+            return _chunk(key, value_from_json(content["value"]))
         if part == RESERVED or part in self._derived:
             return None
         if part not in self._collections:
@@ -146,6 +157,12 @@ class DumpedLines:
     def _record(self, schema: ModelSchema, key: Key, document: Any, deadline: int | None, line: Line) -> DumpedRecord:
         if cast("type[object]", type(document)) is not dict:
             raise ValueError("a record that is not an object")
+        if self.frame.first.get(DUMP_MARK) != RECORDS_FORMAT and blobs_in(document, schema.blobs):
+            raise UnsupportedError(
+                "a record has a blob whose content does not follow it",
+                reason=schema.name,
+                hint="Load a dump of a whole store with kv.load() into an empty store, or dump records with db.dump().",
+            )
         return DumpedRecord(schema, encode_key(key), document, deadline, self.frame.number, line)
 
     def _raw_key(self, key: Key, value: Any, deadline: int | None) -> Set | None:
@@ -154,3 +171,9 @@ class DumpedLines:
         packed = self._form.pack_written_key(key)
         self._form.check_key_runes(packed, self._limits)
         return Set(packed, *self._form.codec.encode(value), deadline)
+
+
+def _chunk(key: Key, content: Any) -> DumpedChunk | None:
+    if len(key) != 4 or not isinstance(key[2], bytes) or type(key[3]) is not int or not isinstance(content, bytes):
+        raise ValueError("a chunk of a blob that is not bytes")
+    return DumpedChunk(key[2], key[3], content)

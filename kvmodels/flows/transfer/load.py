@@ -43,9 +43,9 @@ from kvmodels.flows.effects import Flow, commit, now, read_all
 from kvmodels.flows.hydration.rows import object_of, shown_key
 from kvmodels.flows.kv.dump_frame import Line
 from kvmodels.flows.references import missing_target
+from kvmodels.flows.transfer.blobs import LoadedBlobs
 from kvmodels.flows.transfer.circles import CircleSize, ReferenceGraph, circular_references, size_in_commit
-from kvmodels.flows.transfer.dump import refuse_blobs
-from kvmodels.flows.transfer.dumped_lines import DumpedLines, DumpedRecord
+from kvmodels.flows.transfer.dumped_lines import DumpedChunk, DumpedLines, DumpedRecord
 from kvmodels.flows.transfer.versions import VersionLoading, is_version
 from kvmodels.flows.writing.attempt import execute
 from kvmodels.flows.writing.changes import (
@@ -59,7 +59,6 @@ from kvmodels.flows.writing.changes import (
     refused,
 )
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, always
-from kvmodels.indexing.blobs import blobs_in
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.compiler import WriteRefusal
 from kvmodels.indexing.entries import RecordChange
@@ -170,6 +169,7 @@ class RecordLoading:
         self._sizes: dict[int, CircleSize] = {}
         self._members: dict[int, dict[bytes, DumpedRecord]] = {}
         self._versions = VersionLoading(context)
+        self._blobs = LoadedBlobs(context, keeps_existing=on_conflict == "ignore")
         self._written = self._skipped = self._failures = 0
         self._failed: list[BulkFailure] = []
 
@@ -177,7 +177,12 @@ class RecordLoading:
 
     def examine(self, lines: Sequence[Line]) -> Flow[None]:
         """Check lines without a write."""
-        found = list(self._lines.read(lines))
+        found: list[DumpedRecord | Set] = []
+        for read in self._lines.read(lines):
+            with self._lines.frame:
+                self._blobs.examine(read)
+            if not isinstance(read, DumpedChunk):
+                found.append(read)
         circular: dict[bytes, tuple[bytes, ...]] = {}
         for one in found:
             if isinstance(one, Set):
@@ -201,6 +206,8 @@ class RecordLoading:
 
         Raises DecodeError: the dump is cut off; LoadConflictError: keys exist.
         """
+        with self._lines.frame:
+            self._blobs.end()
         self._next_pass()
         if self._existing_count:
             raise load_conflict(self._existing, self._existing_count)
@@ -224,6 +231,8 @@ class RecordLoading:
     def measure(self, lines: Sequence[Line]) -> Flow[None]:
         """Add up the sizes of the circles, without a write."""
         for one in self._lines.read(lines):
+            if isinstance(one, DumpedChunk):
+                continue
             circle = None if isinstance(one, Set) else self._circles.get(one.key)
             if isinstance(one, Set) or circle is None:
                 continue
@@ -245,8 +254,6 @@ class RecordLoading:
     def _valid(self, dumped: DumpedRecord) -> Flow[_ValidRecord]:
         """Return the record as an object of its model, encoded with the columns that its indexes need now."""
         context, schema = self._context, dumped.schema
-        if blobs_in(dumped.document, schema.blobs):
-            refuse_blobs((schema,))
         _, live = yield from writable_collection(context, schema)
         if dumped.expire_at is not None:
             require_no_counters(schema)
@@ -273,7 +280,10 @@ class RecordLoading:
         later: list[Line] = []
         if final:
             self._circles.clear()
-        for schema, group in groupby(self._lines.read(lines, again=deferred), _schema_of):
+        ready: list[DumpedRecord | Set] = []
+        for read in self._lines.read(lines, again=deferred):
+            ready += yield from self._blobs.take(read, again=deferred)
+        for schema, group in groupby(ready, _schema_of):
             if schema is None:
                 yield from self._store_keys([one for one in group if isinstance(one, Set)])
                 continue
