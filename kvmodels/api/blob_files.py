@@ -190,6 +190,11 @@ class OpenBlob:
         self._file: BlobFile | None = None
         self._afile: BlobStream | None = None
 
+    @property
+    def is_async(self) -> bool:
+        """Whether it is opened with ``async with``."""
+        return self._home.is_async
+
     def __enter__(self) -> BlobFile:
         self._require(False)
         self._file = BlobFile(self._home.run, self._blob)

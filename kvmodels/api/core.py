@@ -422,13 +422,6 @@ class DatabaseCore:
         require_dump_options(dump_format, progress)
         require_flag("history", history)
         require_flag("blobs", blobs)
-        if history and dump_format == "deno":
-            raise InvalidArgumentError(
-                "the format of Deno holds no old versions",
-                argument="history",
-                value=history,
-                hint='Dump with format="kvmodels", or leave history= out.',
-            )
         return record_dump.RecordDumping(
             self.context, self.form, self.chosen(models), dump_format, history=history, blobs=blobs
         )

@@ -20,6 +20,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 from kvmodels.ext.fastapi.actors import acting
+from kvmodels.ext.fastapi.blobs import BlobResponse
 from kvmodels.ext.fastapi.changes import RecordChanges as Changes
 from kvmodels.ext.fastapi.changes import RecordEvent
 from kvmodels.ext.fastapi.databases import AsyncRepo, Repo, database, lifespan, repository, tenant_database
@@ -36,6 +37,7 @@ __all__ = [
     "PROBLEM_STATUS",
     "AsyncRepo",
     "AsyncRequestTransaction",
+    "BlobResponse",
     "ChangedSince",
     "Changes",
     "ChangesPage",

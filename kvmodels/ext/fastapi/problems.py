@@ -24,6 +24,8 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 
 from kvmodels.errors import (
     AlreadyExistsError,
+    BlobGoneError,
+    BlobTooLargeError,
     DoesNotExist,
     EngineTimeoutError,
     ExclusionViolationError,
@@ -63,6 +65,8 @@ PROBLEM_STATUS: Final[dict[type[KvModelsError], int]] = {
     ReferenceViolationError: 409,
     ProtectedError: 409,
     StaleObjectError: 409,
+    BlobGoneError: 410,
+    BlobTooLargeError: 413,
     PrimaryKeyChangedError: 422,
     UnknownFieldError: 422,
     InvalidLookupError: 422,

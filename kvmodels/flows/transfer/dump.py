@@ -23,7 +23,7 @@ from kvmodels.catalog.keyspace import HEADER_KEY, also_prefix, history_prefix, t
 from kvmodels.codecs.typed_json import key_to_json, value_to_json
 from kvmodels.core.keys import Key
 from kvmodels.core.operations import Row, after_prefix, format_versionstamp, point
-from kvmodels.errors import UnsupportedError
+from kvmodels.errors import InvalidArgumentError, UnsupportedError
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, read
 from kvmodels.flows.kv.deno_dump import deno_line
@@ -54,6 +54,13 @@ class RecordDumping(Dumping):
     ) -> None:
         super().__init__(form)
         self._is_deno = dump_format == "deno"
+        if history and self._is_deno:
+            raise InvalidArgumentError(
+                "the format of Deno holds no old versions",
+                argument="history",
+                value=history,
+                hint='Dump with format="kvmodels", or leave history= out.',
+            )
         self._collections = targets_first(schemas)
         self._blobs = DumpedBlobs(self._collections, kept=blobs)
         if not blobs:
