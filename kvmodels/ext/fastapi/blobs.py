@@ -7,7 +7,7 @@ request for several ranges is answered with the whole content, which the standar
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Final
 from urllib.parse import quote
@@ -108,7 +108,7 @@ class BlobResponse(Response):
             return None  # not a range
         return int(first), min(int(last) + 1 if last else self._size, self._size)
 
-    async def _pieces(self, start: int, end: int) -> AsyncIterator[bytes]:
+    async def _pieces(self, start: int, end: int) -> AsyncGenerator[bytes]:
         """Yield the content of a range, read in the event loop or in threads, as the database does."""
         if start >= end:
             return
