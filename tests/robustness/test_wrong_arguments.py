@@ -302,7 +302,7 @@ def test_a_sum_that_fails_names_the_key(db: Database):
     db.kv.set(("visits", 7), "text")
     with pytest.raises(InvalidValueError) as failed:
         db.kv.atomic().sum(("visits", 7), 1).commit()
-    assert failed.value.path == "('visits', 7)"
+    assert failed.value.key == ("visits", 7)
 
 
 def test_an_object_given_to_create_and_a_size_by_position_are_refused_with_the_right_call(db: Database):
