@@ -81,6 +81,7 @@ class Place(KvModel, collection="places"):
             Index("name", key=initial, version=1, name="initial"),
             UniqueConstraint("country", "address.zip", where=~Q(address__zip=None) & Q(population__gt=1)),
             AggregateIndex("country", sums=("population",)),
+            AggregateIndex(sums={"population": None}, name="everyone"),
         )
 
 

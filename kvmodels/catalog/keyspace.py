@@ -554,6 +554,7 @@ class CounterLayout(IndexLayout):
         super().__init__(collection, definition, generation)
         self.sums = () if definition.options is None else definition.options.columns
         self._sums = tuple(reader_of(column) for column in self.sums)
+        self.places: Mapping[str, int] = {} if definition.options is None else definition.options.decimal_places
 
     def _prefix(self, collection: str, generation: int) -> bytes:
         return counter_prefix(collection, self.definition.name, generation)

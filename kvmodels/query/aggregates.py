@@ -155,6 +155,16 @@ def summed(kind: str, total: Any) -> Any:
     return _ratio(total, _SMALLEST_FLOAT) if kind == "float" else total
 
 
+def in_places(total: int, places: int) -> Decimal:
+    """Return a total in units of a decimal place as a Decimal.
+
+    Examples:
+        >>> in_places(-1250, 2)
+        Decimal('-12.50')
+    """
+    return _EXACT.scaleb(Decimal(total), -places)
+
+
 def average(kind: str, total: Any, count: int) -> Any:
     """Return an exact total divided by ``count``, which is at least 1: a float for ints, otherwise a value of its kind.
 

@@ -187,6 +187,7 @@ const strange: Record<string, (value: any, index: any) => void> = {
   "where": (_, index) => index.signature.where = [["not", ["size"]]],
   "include": (_, index) => index.signature.include = [{}],
   "sums": (_, index) => index.signature.sums = [["size", "float", "asc", false]],
+  "places": (_, index) => index.signature.places = { size: 2n },
   "reference": (_, index) => index.signature.reference = ["authors", "people"],
   "section": (value) => value.collections.plain.history = {},
   "column type": (value) => value.collections.plain.columns.size = "sealed",

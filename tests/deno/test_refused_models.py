@@ -147,7 +147,7 @@ INVALID = (
 BUILDING = ("write_only", "pending", "disabled")
 UNKNOWN = (
     "item", "item of the listing", "state", "on_delete", "columns", "column codec", "direction", "nullable",
-    "part of a column", "place", "unique", "nulls", "store", "where", "include", "sums", "reference",
+    "part of a column", "place", "unique", "nulls", "store", "where", "include", "sums", "places", "reference",
 )  # fmt: skip
 SECTIONS = ("section", "column type")
 EXPECTED = {

@@ -129,6 +129,7 @@ OF_INDEXES: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
     "where": ("long", of_signature("long", "where", [["not", ["pages"]]])),
     "include": ("long", of_signature("long", "include", [{"field": "pages"}])),
     "sums": ("totals", of_signature("totals", "sums", [["pages", "float", "asc", False]])),
+    "places": ("totals", of_signature("totals", "places", {"pages": 2})),
     "reference": ("author", of_signature("author", "reference", ["authors", "people"])),
     "on_delete": ("author", of_index("author", "on_delete", "set_default")),
     "a column codec": ("year", of_column("year", 1, "money")),

@@ -28,7 +28,7 @@ from kvmodels.flows.reading import scan
 from kvmodels.flows.reading.scan import DistinctScan, ResultScan, collected, fetch
 from kvmodels.flows.reading.semi_join import resolved
 from kvmodels.indexing.entries import HALF, number_in
-from kvmodels.query.aggregates import Accumulator, Grouping, Measure, average, sort_part, summed
+from kvmodels.query.aggregates import Accumulator, Grouping, Measure, average, in_places, sort_part, summed
 from kvmodels.query.planning.aggregation import (
     COUNT,
     EVERY_RECORD,
@@ -422,5 +422,8 @@ def counted_result(definition: IndexDefinition, measure: Measure, totals: Mappin
         return values
     if values == 0:
         return None
-    total = totals.get(kinds[1], 0) * HALF + totals.get(kinds[0], 0)
+    total: Any = totals.get(kinds[1], 0) * HALF + totals.get(kinds[0], 0)
+    places = None if definition.options is None else definition.options.decimal_places.get(measure.field or "")
+    if places is not None:
+        total = in_places(total, places)
     return average(measure.kind, total, values) if measure.function == "avg" else summed(measure.kind, total)

@@ -8,7 +8,8 @@ Rules of this module: pure. A record adds to a counter once, or not at all.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from decimal import Decimal
+from typing import Final, cast
 
 from kvmodels.catalog.keyspace import CounterLayout, IndexLayout, counter_key
 from kvmodels.codecs.msgpack import ValueCodec
@@ -16,6 +17,9 @@ from kvmodels.errors import InvalidValueError
 from kvmodels.indexing.entries import COUNT, HALF, LARGEST, StoredRecord
 from kvmodels.indexing.kinds.contract import NOTHING, Contents, KindMaintenance
 from kvmodels.schema.definition.definition import Document
+
+_MOST_DIGITS: Final = 40
+"""More digits than any number below 2 ** 63 has, leading zeros included."""
 
 
 def contribution(layout: CounterLayout, document: Document) -> tuple[dict[bytes, int], int]:
@@ -32,6 +36,8 @@ def _amounts(layout: CounterLayout, document: Document) -> Iterator[tuple[str, i
     for column, value in zip(layout.sums, layout.sums_of(document), strict=True):
         if value is None:
             continue
+        if column.field in layout.places:
+            value = scaled(column.field, value, layout.places[column.field])
         if not isinstance(value, int):
             raise InvalidValueError(
                 "a value that is summed is no whole number",
@@ -54,6 +60,36 @@ def _amounts(layout: CounterLayout, document: Document) -> Iterator[tuple[str, i
             yield f"sum:{column.field}:high", sign * high
         if column.nullable:
             yield f"present:{column.field}", 1
+
+
+def scaled(field: str, stored: object, places: int) -> int:
+    """Return a stored Decimal as a whole number of its last decimal place. Raises InvalidValueError."""
+    try:
+        sign, digits, exponent = Decimal(cast("str", stored)).as_tuple()
+    except (ArithmeticError, TypeError, ValueError):
+        sign, digits, exponent = 0, (), "n"
+    if not isinstance(exponent, int):
+        raise InvalidValueError(
+            "a value that is summed is no finite Decimal",
+            field=field,
+            type="Decimal",
+            hint="Store a finite number, or None.",
+        )
+    shift = exponent + places
+    while shift < 0 and digits and digits[-1] == 0:
+        digits, shift = digits[:-1], shift + 1
+    if not any(digits):
+        return 0
+    if shift < 0:
+        raise InvalidValueError(
+            "a value has more decimal places than its sum keeps",
+            field=field,
+            type="Decimal",
+            hint=f"The index keeps {places} decimal places: round the value, or declare more of them.",
+        )
+    # A number of so many digits is refused as too large anyway, and would cost memory.
+    number = LARGEST if len(digits) + shift > _MOST_DIGITS else int("".join(map(str, digits))) * 10**shift
+    return -number if sign else number
 
 
 class CounterMaintenance(KindMaintenance):

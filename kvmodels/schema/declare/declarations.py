@@ -23,6 +23,9 @@ OnDeleteAction = Literal["protect", "cascade", "set_null"]
 MAX_FAN_OUT: Final = 1_000
 """The default maximum number of entries of one record in one index."""
 
+MOST_PLACES: Final = 18
+"""The most decimal places of a sum: 10 ** 18 is still below 2 ** 63, the limit of a summed value."""
+
 FOLDS: Final[dict[Any, str]] = {str.casefold: "casefold", str.lower: "lower", str.upper: "upper"}
 """Functions that never change, so they need no version, with the text that replaces it."""
 
@@ -334,7 +337,8 @@ class AggregateIndex(DeclaredIndex):
     Args:
         fields: the columns that define a group, as for ``Index`` but without direction; without any, all records are
             one group.
-        sums: fields of type int or timedelta, optionally None, whose sums are kept.
+        sums: fields of type int or timedelta, optionally None, whose sums are kept. A dict also takes fields of type
+            Decimal, with the number of decimal places that their values may have: ``{"price": 2, "items": None}``.
         name: name of the index; by default the names of the columns joined by ``_``, and ``_totals``.
         where: a condition; only records that satisfy it are counted.
         max_fan_out: the maximum number of groups of one record; 1,000 by default.
@@ -353,7 +357,7 @@ class AggregateIndex(DeclaredIndex):
     def __init__(
         self,
         *fields: str,
-        sums: Sequence[str] = (),
+        sums: Sequence[str] | Mapping[str, int | None] = (),
         name: str | None = None,
         where: Expression | None = None,
         max_fan_out: int | None = None,
@@ -362,9 +366,22 @@ class AggregateIndex(DeclaredIndex):
         self._refuse_unknown(unknown)
         self._declare(fields, max_fan_out, least=0)
         self._refuse_directions(fields)
-        self.sums = self._names("sums", sums)
+        self.sums = self._sums(sums)
         self.name = name
         self.where = self._condition(where)
+
+    def _sums(self, sums: Sequence[str] | Mapping[str, int | None]) -> tuple[str, ...] | dict[str, int | None]:
+        """Return the summed fields, with their decimal places if any were given."""
+        if not isinstance(sums, Mapping):
+            return self._names("sums", sums)
+        for places in sums.values():
+            if places is not None and (type(places) is not int or not 0 <= places <= MOST_PLACES):
+                raise self._error(
+                    "the decimal places of a sum are out of range",
+                    f"sums={short_repr(sums)}",
+                    f'Give a number from 0 to {MOST_PLACES}: sums={{"price": 2}}; None for an int or a timedelta.',
+                )
+        return {name: sums[name] for name in self._names("sums", tuple(sums))}
 
 
 def fold_of(key: Any) -> str | None:

@@ -184,6 +184,11 @@ class KindOptions:
         return ()
 
     @property
+    def decimal_places(self) -> Mapping[str, int]:
+        """The decimal places of each summed field of type Decimal, by its name."""
+        return {}
+
+    @property
     def looked_up(self) -> str | None:
         """The field that lookups of the kind name, such as ``location``; None: they name the index."""
         return None
