@@ -26,6 +26,8 @@ from kvmodels.api.settings import DatabaseSettings as DatabaseSettings
 from kvmodels.catalog.evolution import PlanStep as PlanStep
 from kvmodels.catalog.evolution import RefusedRecord as RefusedRecord
 from kvmodels.catalog.evolution import SchemaPlan as SchemaPlan
+from kvmodels.codecs.sealing.key_ring import KeyProvider as KeyProvider
+from kvmodels.codecs.sealing.key_ring import KeyRing as KeyRing
 from kvmodels.core.keys import COMMIT_VERSIONSTAMP as COMMIT_VERSIONSTAMP
 from kvmodels.core.ulid import ULID as ULID
 from kvmodels.core.values import UNDEFINED as UNDEFINED
@@ -41,6 +43,7 @@ from kvmodels.errors import CommitUnknownError as CommitUnknownError
 from kvmodels.errors import ConcurrencyError as ConcurrencyError
 from kvmodels.errors import DanglingReferenceError as DanglingReferenceError
 from kvmodels.errors import DecodeError as DecodeError
+from kvmodels.errors import DecryptionError as DecryptionError
 from kvmodels.errors import DoesNotExist as DoesNotExist
 from kvmodels.errors import EngineError as EngineError
 from kvmodels.errors import EngineTimeoutError as EngineTimeoutError
@@ -111,6 +114,7 @@ from kvmodels.flows.evolution.apply import SchemaReport as SchemaReport
 from kvmodels.flows.evolution.batches import IndexViolation as IndexViolation
 from kvmodels.flows.evolution.build import BuildReport as BuildReport
 from kvmodels.flows.evolution.migrate import MigrationReport as MigrationReport
+from kvmodels.flows.evolution.rotation import RotationReport as RotationReport
 from kvmodels.flows.evolution.throttle import SchemaProgress as SchemaProgress
 from kvmodels.flows.evolution.violations import RecordViolation as RecordViolation
 from kvmodels.flows.feeds.changed_since import ChangePage as ChangePage
@@ -162,6 +166,7 @@ from kvmodels.schema.declare.blob import Blob as Blob
 from kvmodels.schema.declare.declarations import AggregateIndex as AggregateIndex
 from kvmodels.schema.declare.declarations import Index as Index
 from kvmodels.schema.declare.declarations import UniqueConstraint as UniqueConstraint
+from kvmodels.schema.declare.encrypted import Encrypted as Encrypted
 from kvmodels.schema.declare.expressions import Expression as Expression
 from kvmodels.schema.declare.expressions import FieldRef as FieldRef
 from kvmodels.schema.declare.expressions import ForeignKeyRef as ForeignKeyRef
@@ -258,7 +263,9 @@ __all__ = [
     "Database",
     "DatabaseSettings",
     "DecodeError",
+    "DecryptionError",
     "DoesNotExist",
+    "Encrypted",
     "EngineError",
     "EngineTimeoutError",
     "ExclusionConstraint",
@@ -299,6 +306,8 @@ __all__ = [
     "InvalidValueError",
     "KeyExplanation",
     "KeyNumber",
+    "KeyProvider",
+    "KeyRing",
     "KeyTooLargeError",
     "Kv",
     "KvMap",
@@ -357,6 +366,7 @@ __all__ = [
     "RetryPolicy",
     "Revision",
     "RevisionEnd",
+    "RotationReport",
     "RowStats",
     "ScanWarning",
     "SchemaChangeRefusedError",

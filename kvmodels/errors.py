@@ -45,6 +45,7 @@
     │   ├── IndexNotReadyError
     │   ├── HistoryExpiredError
     │   ├── DecodeError
+    │   │   └── DecryptionError
     │   └── DanglingReferenceError
     ├── TenantError
     │   ├── TenantNotFoundError(LookupError)
@@ -594,6 +595,25 @@ class DecodeError(SchemaError):
     model: str | None
     field: str | None
     reason: str | None
+
+
+class DecryptionError(DecodeError):
+    """An encrypted field of a stored record cannot be opened: its key is missing, or the value is damaged.
+
+    Attributes:
+        collection: the collection of the record.
+        key: the primary key of the record.
+        field: the encrypted field.
+        key_id: the id of the key that the value names; None if it names none.
+    """
+
+    code = "KV807"
+    default_hint = (
+        "Give the key with this id, Database(url, keys=KeyRing({...})). Other fields are read with "
+        "only(Projection), and remove() needs no key."
+    )
+    collection: str | None
+    key_id: int | None
 
 
 class DanglingReferenceError(SchemaError):

@@ -32,6 +32,7 @@ CODES = {
     "ExclusionViolationError": "KV306",
     "DanglingReferenceError": "KV805",
     "HistoryExpiredError": "KV806",
+    "DecryptionError": "KV807",
     "ConcurrencyError": "KV400",
     "StaleObjectError": "KV401",
     "RetriesExhaustedError": "KV402",

@@ -41,10 +41,10 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     "schema": (
         ("declare", "geometry", "instances", "words"),
         ("definition",),
-        ("arrow",),
+        ("arrow", "encryption"),
         ("filters",),
         ("compile",),
-        ("kinds",),
+        ("binding", "kinds"),
         ("describe",),
     ),
     "indexing": (

@@ -32,11 +32,11 @@ BOUNDS = {
 # more. A transaction looks for the frame of its caller, so it executes more below pytest.
 MOST_INSTRUCTIONS = {
     "create": 2546,
-    "create, value taken": 9000,
+    "create, value taken": 9060,
     "get(key)": 400,
     "get(email=)": 473,
     "list of filter and order": 2767,
-    "query with |": 19967,
+    "query with |": 19990,
     "patch": 2544,
     "transaction with a create": 10680,
     "bulk_create": 11114,

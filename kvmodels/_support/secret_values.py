@@ -24,6 +24,15 @@ _SECRETS: Final = (SecretStr, SecretBytes, Secret)
 _SECRET_TYPE: Final = re.compile(r"\bSecret(?:Str|Bytes)?\b")
 
 
+HIDDEN: Final = "(encrypted)"
+"""The text that is shown in place of a value of an encrypted field."""
+
+
+def without_values(shown: Mapping[str, Any], encrypted: Iterable[str]) -> dict[str, Any]:
+    """Return the shown form of a record with ``HIDDEN`` for each of these fields that has a value."""
+    return {**shown, **{name: HIDDEN for name in encrypted if shown.get(name) is not None}}
+
+
 def revealed(record: BaseModel) -> tuple[dict[str, Any], list[str]]:
     """Return the JSON form of a record with its secrets as they are, and the names of the fields that have some.
 

@@ -25,6 +25,7 @@ from kvmodels.catalog import evolution
 from kvmodels.catalog.catalogue import Header
 from kvmodels.catalog.collection import record_layout
 from kvmodels.codecs.msgpack import ValueCodec
+from kvmodels.codecs.sealing.key_ring import KeyCache, KeyProvider, require_id
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError, UnsupportedError
 from kvmodels.flows import tenant_schemas, tenants
@@ -36,7 +37,7 @@ from kvmodels.flows.check import store as store_check
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.evolution import apply as plan_apply
-from kvmodels.flows.evolution import build, drop_collection, drop_index
+from kvmodels.flows.evolution import build, drop_collection, drop_index, rotation
 from kvmodels.flows.evolution import header as stored_header
 from kvmodels.flows.evolution import migrate as migrate_flows
 from kvmodels.flows.evolution import violations as listing
@@ -53,15 +54,14 @@ from kvmodels.limits import Traits
 from kvmodels.query.query import Query
 from kvmodels.runtime.observing import counters as counting
 from kvmodels.runtime.observing import observation as observing
+from kvmodels.schema import binding
 from kvmodels.schema.compile.links import link_models
 from kvmodels.schema.compile.polymorphic import collection_schema, root_of, view_of
 from kvmodels.schema.compile.targets import resolved_targets
 from kvmodels.schema.declare.blob import BlobHome
 from kvmodels.schema.definition.definition import ModelSchema
-from kvmodels.schema.definition.values import RESERVED_FIELD
 
 _INDEX_HINT = "Give the name of an index, as explain() and db.check() show it."
-_FORGET_HINT = 'Give names of fields that the model does not declare, in a tuple: forget=("nick",).'
 
 
 def _require_storable(codec: ValueCodec, traits: Traits, url: str) -> None:
@@ -102,6 +102,7 @@ class DatabaseCore:
         must_be_current: bool = False,
         codec: str = "msgpack",
         scans: Scans = "refuse",
+        keys: KeyProvider | None = None,
         new_token: Callable[[], str] = lambda: uuid4().hex,
         monotonic: Callable[[], float] = time.monotonic,
         uniform: Callable[[], float] = random.random,
@@ -135,8 +136,10 @@ class DatabaseCore:
         self.scans = ScanPolicy(scans)
         self.reserved = ReservedParts(self.schemas)
         self.form = store_format(codec, self.reserved)
-        self._retry = retry
-        self._readonly = readonly
+        self._keys = keys
+        if keys is not None or any(schema.encrypted for schema in self.schemas.values()):
+            self.schemas = binding.bound_schemas(self.schemas, KeyCache(keys, os.urandom), self.form.codec)
+        self._retry, self._readonly = retry, readonly
         self._must_be_current = must_be_current
         self._new_token, self._monotonic, self._uniform = new_token, monotonic, uniform
         self._context: Context | None = None
@@ -151,6 +154,7 @@ class DatabaseCore:
             retry=self._retry,
             readonly=self._readonly,
             codec=codec,
+            keys=self._keys,
             new_token=self._new_token,
             monotonic=self._monotonic,
             uniform=self._uniform,
@@ -251,7 +255,10 @@ class DatabaseCore:
         if known is not None:
             return known
         collection = self.schema_for(model)
-        self._views[model] = view = view_of(collection, model) or collection
+        view = view_of(collection, model) or collection
+        if collection.sealer is not None:
+            view = binding.bound_view(view, collection)
+        self._views[model] = view
         return view
 
     @property
@@ -360,17 +367,12 @@ class DatabaseCore:
     def migrate(self, model: type[Any], forget: Iterable[str], pace: Pace) -> Flow[migrate_flows.MigrationReport]:
         """Rewrite the records of older schema versions."""
         schema = self.schema_for(model)
-        names = items_of("forget", forget, _FORGET_HINT)
-        for name in (forget,) if isinstance(forget, str) else names:
-            is_name = isinstance(cast("object", name), str) and not isinstance(forget, str)
-            if not is_name or name in schema.fields or name.startswith(RESERVED_FIELD):
-                raise InvalidArgumentError(
-                    "a field to forget is declared, reserved, or no name",
-                    argument="forget",
-                    value=name,
-                    hint=_FORGET_HINT,
-                )
+        names = schema_arguments.require_forgotten(schema, forget)
         return migrate_flows.migrate(self.context, schema, forget=names, pace=pace)
+
+    def rotate(self, model: type[Any], to: int, pace: Pace) -> Flow[rotation.RotationReport]:
+        """Seal the encrypted fields of a collection with another key."""
+        return rotation.rotate(self.context, self.schema_for(model), require_id("to", to), pace)
 
     def violations(self, model: type[Any], index: str | None, limit: int) -> Flow[list[listing.RecordViolation]]:
         """List the records that an index cannot hold, or that a migration cannot rewrite."""

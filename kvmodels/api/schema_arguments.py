@@ -12,8 +12,11 @@ from kvmodels.catalog import plan_rules
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows import tenants
 from kvmodels.flows.arguments import items_of
+from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.definition.values import RESERVED_FIELD
 
 _ALLOW_HINT: Final = 'Give names in a tuple: allow=("drop_index",). print(db.plan()) shows which steps need one.'
+_FORGET_HINT: Final = 'Give names of fields that the model does not declare, in a tuple: forget=("nick",).'
 _TENANTS_HINT: Final = 'Give True for all tenants, or names in a list: tenants=["acme"].'
 
 
@@ -26,6 +29,21 @@ def require_sample(sample: object) -> None:
             value=sample,
             hint="Give the number of records of each collection to try the models on: 0 for none, None for all.",
         )
+
+
+def require_forgotten(schema: ModelSchema, forget: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of fields to forget. Raises InvalidArgumentError for a declared or reserved one, or no name."""
+    names = items_of("forget", forget, _FORGET_HINT)
+    for name in (forget,) if isinstance(forget, str) else names:
+        is_name = isinstance(cast("object", name), str) and not isinstance(forget, str)
+        if not is_name or name in schema.fields or name.startswith(RESERVED_FIELD):
+            raise InvalidArgumentError(
+                "a field to forget is declared, reserved, or no name",
+                argument="forget",
+                value=name,
+                hint=_FORGET_HINT,
+            )
+    return tuple(names)
 
 
 def require_repair(repair: object) -> None:

@@ -34,6 +34,8 @@ from typing import Any, Final, cast, get_args
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.blobs import BLOBS_SECTION, blob_fields_in, blobs_value
+from kvmodels.catalog.encryption import SECTION as ENCRYPTION
+from kvmodels.catalog.encryption import StoredEncryption, encryption_in, first_encryption, listed_encryption
 from kvmodels.catalog.history import SECTION, StoredHistory, first_history, history_in
 from kvmodels.catalog.keyspace import (
     FORMAT,
@@ -54,7 +56,7 @@ LOADING = "loading"
 """The name in the header for the token of a load until the load is complete."""
 
 _SECTIONS: Final = frozenset({"format", "collections", LOADING, "before"})
-_OPTIONAL_SECTIONS: Final = ("upgraded", "oldest", "dropping", SECTION, BLOBS_SECTION)
+_OPTIONAL_SECTIONS: Final = ("upgraded", "oldest", "dropping", SECTION, BLOBS_SECTION, ENCRYPTION)
 _COLLECTION_SECTIONS: Final = frozenset(
     ("primary_key", "fields", "columns", "schema_version", "generations", "retired", "indexes", *_OPTIONAL_SECTIONS)
 )
@@ -169,8 +171,8 @@ class StoredCollection:
     ``schema_version`` is that of the newest release that was applied, and the lowest that may write; ``oldest`` is the
     lowest that a record may have; ``upgraded`` holds for each field the version whose upgrade changed it last.
     ``dropping`` means that its rows are being removed, so that no process may use it. ``history`` is None if old
-    versions have no rows. ``blobs`` holds the names of the fields that may hold blobs.
-    ``extra`` holds the sections that this release does not know.
+    versions have no rows. ``blobs`` holds the names of the fields that may hold blobs. ``encryption`` is None if no
+    field is encrypted. ``extra`` holds the sections that this release does not know.
     """
 
     name: str
@@ -186,6 +188,7 @@ class StoredCollection:
     dropping: bool = False
     history: StoredHistory | None = None
     blobs: tuple[str, ...] = ()
+    encryption: StoredEncryption | None = None
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
@@ -207,14 +210,16 @@ class StoredCollection:
         versions = {**self.upgraded}
         for name, version in schema.touched.items():
             versions[name] = max(version, versions.get(name, 1))
+        encryption = listed_encryption(self.encryption, schema, self.fields)
         if schema.schema_version <= self.schema_version:
-            return replace(self, upgraded=versions)
+            return replace(self, upgraded=versions, encryption=encryption)
         declared = {name: definition.hash() for name, definition in schema.indexes.items()}
         retired = {
             name: tuple(digest for digest in digests if digest != declared.get(name))
             for name, digests in self.retired.items()
         }
-        return replace(self, schema_version=schema.schema_version, upgraded=versions, retired=retired)
+        version = schema.schema_version
+        return replace(self, schema_version=version, upgraded=versions, retired=retired, encryption=encryption)
 
     def listing(self, schema: ModelSchema, only: Collection[str] | None = None) -> StoredCollection:
         """Return this collection with the fields of a release, or ``only`` some; undeclared fields stay listed."""
@@ -379,6 +384,8 @@ def _collection_value(collection: StoredCollection) -> dict[str, Any]:
         versions[SECTION] = collection.history.to_value()
     if collection.blobs:
         versions[BLOBS_SECTION] = blobs_value(collection.blobs)
+    if collection.encryption is not None:
+        versions[ENCRYPTION] = collection.encryption.to_value()
     return {
         **versions,
         "primary_key": [list(column) for column in collection.primary_key],
@@ -405,10 +412,10 @@ def _collection_value(collection: StoredCollection) -> dict[str, Any]:
 
 
 def _collection(name: str, value: Mapping[str, Any]) -> StoredCollection:
-    history = history_in(value.get(SECTION))
+    history, encryption = history_in(value.get(SECTION)), encryption_in(value.get(ENCRYPTION))
     blobs = blob_fields_in(value.get(BLOBS_SECTION))
-    unread = {name for name, read in ((SECTION, history), (BLOBS_SECTION, blobs)) if read is None}
-    known = _COLLECTION_SECTIONS - unread
+    sections = ((SECTION, history), (BLOBS_SECTION, blobs), (ENCRYPTION, encryption))
+    known = _COLLECTION_SECTIONS - {section for section, read in sections if read is None}
     return StoredCollection(
         name=name,
         primary_key=tuple(tuple(column) for column in value["primary_key"]),
@@ -423,6 +430,7 @@ def _collection(name: str, value: Mapping[str, Any]) -> StoredCollection:
         dropping=value.get("dropping") is True,
         history=history,
         blobs=blobs or (),
+        encryption=encryption,
         extra={section: content for section, content in value.items() if section not in known},
     )
 
@@ -472,6 +480,7 @@ def stored_collection(
         upgraded=dict(schema.touched),
         history=None if state is IndexState.DISABLED else first_history(schema.history),
         blobs=schema.blobs,
+        encryption=first_encryption(schema),
     )
 
 

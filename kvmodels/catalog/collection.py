@@ -24,6 +24,7 @@ from kvmodels.catalog.catalogue import (
     index_definition,
     stored_collection,
 )
+from kvmodels.catalog.encryption import StoredEncryption, changed_fields, without_keys
 from kvmodels.catalog.history import StoredHistory
 from kvmodels.catalog.keyspace import IndexLayout, RecordLayout, index_layout, violation_prefix
 from kvmodels.catalog.references import (
@@ -152,6 +153,8 @@ class LiveCollection:
         referrers: the foreign keys of all collections of the store that refer to this one.
         history: the listed history, whose rows every writer keeps; None: old versions have no rows.
         blobs: the listed blob fields, whose content every writer keeps or gives up.
+        encryption: the listed encrypted fields, with the key that every writer uses; None: there are none.
+        oldest: the lowest schema version that a record may have.
         is_staged: whether a commit of its records also writes rows of their history or of their blobs.
         compiled: loaders, lookups, plans and writers for this header; ignored by comparisons.
     """
@@ -171,6 +174,8 @@ class LiveCollection:
     referrers: tuple[IncomingReference, ...] = ()
     history: StoredHistory | None = None
     blobs: tuple[str, ...] = ()
+    encryption: StoredEncryption | None = None
+    oldest: int = 1
     is_staged: bool = field(init=False, compare=False, repr=False)
     compiled: CompiledCollection = field(default_factory=CompiledCollection, compare=False, repr=False)
 
@@ -229,6 +234,7 @@ def join(schema: ModelSchema, header: Header, fences: Mapping[tuple[str, str, in
     readable = {index.stored.name: index for index in maintained if _serves_meanwhile(schema, stored, index)} | own
     states = {name: _state(schema, stored, name) for name in schema.indexes if name not in own}
     unknown = unknown_description(header, stored, schema.indexes)
+    read_only = read_only or without_keys(schema, stored.encryption)
     read_only = unknown or (mismatches.too_old(schema, stored) if is_older(schema, stored) else read_only)
     unbuilt = _obstacle(schema, stored) if read_only is None else None
     read_only = read_only or unbuilt
@@ -248,9 +254,14 @@ def join(schema: ModelSchema, header: Header, fences: Mapping[tuple[str, str, in
         replaced=replaced,
         references=tuple(_outgoing_references(maintained)),
         referrers=referrers_of(header, schema.collection),
-        history=stored.history if stored.history is None or stored.history.state != "dropping" else None,
-        blobs=stored.blobs,
+        **_kept(stored),
     )
+
+
+def _kept(stored: StoredCollection) -> dict[str, Any]:
+    """Return what writers and readers of a collection need to know of its documents."""
+    history = stored.history if stored.history is None or stored.history.state != "dropping" else None
+    return {"history": history, "blobs": stored.blobs, "encryption": stored.encryption, "oldest": stored.oldest}
 
 
 def _obstacle(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchError | None:
@@ -416,6 +427,7 @@ def _maintained(
 ) -> tuple[tuple[LiveIndex, ...], SchemaMismatchError | None]:
     live: list[LiveIndex] = []
     read_only: SchemaMismatchError | None = None
+    touched = changed_fields(schema, stored.encryption)
     for index in stored.maintained:
         definition = _definition(schema, stored, index)
         if definition is None:
@@ -432,7 +444,7 @@ def _maintained(
                 layout=index_layout(schema.collection, definition, index.generation),
                 violations=violation_prefix(schema.collection, index.name, index.generation),
                 fence=fence,
-                since=needed_version(schema, definition),
+                since=_highest(schema, definition, touched),
             )
         )
     return tuple(live), read_only
@@ -576,6 +588,8 @@ def _declared_codec(schema: ModelSchema, field: str, path: tuple[str, ...]) -> C
     if stored_as is not None:
         return next((one.codec for one in schema.computed.values() if one.stored_as == stored_as), None)
     source = schema.source(field)
+    if source is not None and source.given is not None:
+        return None  # the value is stored sealed
     # The unfolded value is stored too, next to the folded one, and both have one codec.
     return source.codec if source is not None and (source.computed is None or source.computed.folds) else None
 

@@ -310,6 +310,13 @@ class _Difference:
         same_column = codec is None or stored_codec is None or codec.name == stored_codec
         if known == declared and same_column:
             return None
+        former, present = encrypted_type(known), encrypted_type(declared)
+        if (former is None) != (present is None):
+            rule = "field_decrypted" if present is None else "field_encrypted"
+            raised = self._empty or self._schema.schema_version > self._stored.oldest
+            return rule if raised else f"{rule}_unversioned"
+        if former is not None and present is not None:
+            known, declared = former, present
         if same_column and _members(known) <= _members(declared):
             return "field_widened"
         if self._upgrades(name):
@@ -376,9 +383,23 @@ class _Difference:
     # --- records ----------------------------------------------------------------------------------------------
 
     def of_records(self) -> Iterator[PlanStep]:
+        listed = self._stored.encryption
+        if listed is not None and listed.waits_for(self._stored.oldest) and not self._empty:
+            yield self._step(None, "encryption_unfinished")
         touched = [name for name, to in self._schema.touched.items() if to > self._stored.oldest]
         if touched and not self._empty:
             yield self._step(None, "records_outdated", ", ".join(sorted(touched)))
+
+
+def encrypted_type(type_name: str) -> str | None:
+    """Return the type of the plain values of an encrypted field; None for any other field.
+
+    Examples:
+        >>> encrypted_type("encrypted[str | None]"), encrypted_type("str")
+        ('str | None', None)
+    """
+    is_encrypted = type_name.startswith("encrypted[") and type_name.endswith("]")
+    return type_name[len("encrypted[") : -1] if is_encrypted else None
 
 
 def _members(type_name: str) -> frozenset[str]:

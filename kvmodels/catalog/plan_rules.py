@@ -75,6 +75,27 @@ RULES: Final[dict[str, Rule]] = {
         "records of older schema versions are upgraded when they are read",
         NOTHING + "; db.migrate() rewrites them",
     ),
+    "field_encrypted": Rule(
+        _REBUILD, "a field is encrypted now", "rewrite every record, and every old version, with the value sealed"
+    ),
+    "field_decrypted": Rule(
+        _REBUILD, "a field is no longer encrypted", "rewrite every record, and every old version, with the plain value"
+    ),
+    "field_encrypted_unversioned": Rule(
+        _REFUSED,
+        "a field is encrypted now, and older releases would go on writing plain values",
+        "raise schema_version: older releases then only read",
+    ),
+    "field_decrypted_unversioned": Rule(
+        _REFUSED,
+        "a field is no longer encrypted, and older releases would not read its plain values",
+        "raise schema_version: older releases then only read",
+    ),
+    "encryption_unfinished": Rule(
+        _REBUILD,
+        "records or old versions still hold a field in the form from before it was encrypted, or decrypted",
+        "rewrite them",
+    ),
     "upgrade_fails": Rule(
         _REFUSED,
         "this release could not read or write some of the tried records, and a raised version is never lowered",

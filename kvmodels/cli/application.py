@@ -64,7 +64,7 @@ add_command(application, old_versions.undelete, section="Records", in_tenants=Tr
 
 for _command in (schema.plan, schema.apply):
     add_command(application, _command, section="Schema and indexes")
-for _command_in_tenants in (schema.migrate, schema.violations, schema.resolve):
+for _command_in_tenants in (schema.migrate, schema.rotate, schema.violations, schema.resolve):
     add_command(application, _command_in_tenants, section="Schema and indexes", in_tenants=True)
 add_command(application, checking.check, section="Schema and indexes", values={checking.REPAIR: checking.ENTRIES})
 

@@ -19,9 +19,10 @@ import typer
 from pydantic import ValidationError
 
 from kvmodels._support.naming import short_repr
-from kvmodels._support.secret_values import has_mask
+from kvmodels._support.secret_values import HIDDEN, has_mask
 from kvmodels.cli.failures import CommandError
 from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.definition.variants import constructor_of
 
 M = TypeVar("M", bound=KvModel)
@@ -114,6 +115,11 @@ def _without_masks(record: M, place: str) -> M:
             raise CommandError(
                 f"{place}: {name}: this is the mask of a secret, not its value",
                 hint="kvmodels export prints the value with --nl, --json and --csv. Nothing was written.",
+            )
+        if value == HIDDEN and name in schema_of(type(record)).encrypted:
+            raise CommandError(
+                f"{place}: {name}: this stands for the value of an encrypted field",
+                hint="kvmodels export prints the value with --show-encrypted. Nothing was written.",
             )
     return record
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
+from functools import partial
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
@@ -22,7 +23,7 @@ from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Guard, ReadRange, Row
 from kvmodels.errors import IndexNotReadyError, SchemaMismatchError
-from kvmodels.flows.effects import Flow, read_all, read_row, sleep
+from kvmodels.flows.effects import Flow, call_outside, read_all, read_row, sleep
 from kvmodels.flows.retry_policy import RetryPolicy
 from kvmodels.flows.scans import ScanPolicy
 from kvmodels.flows.signals import Signals, TenantSignals
@@ -228,6 +229,7 @@ def read_header(context: Context) -> Flow[HeaderView]:
         if known is not None and known.versionstamp == versionstamp and known.fences == fences:
             return known  # compiled for the same header and the same builds
         context.noticed(header)
+        yield from ask_for_keys(context.schemas.values(), header)
         guard = Guard(HEADER_KEY, versionstamp)
         empty = yield from context.empty_unlisted(header, guard)
         if empty is None:
@@ -242,6 +244,23 @@ def read_header(context: Context) -> Flow[HeaderView]:
             if one.schema.blobs:
                 one.compiled.blob_home = context.blob_home
         return HeaderView(versionstamp, header, live, guard, fences)
+
+
+def ask_for_keys(schemas: Iterable[ModelSchema], header: Header) -> Flow[None]:
+    """Ask for the keys that encrypted fields of the declared collections have, or begin with, and are not known yet."""
+    for schema in schemas:
+        sealer = schema.sealer
+        if sealer is None:
+            continue
+        stored = header.collections.get(schema.collection)
+        section = None if stored is None else stored.encryption
+        if section is not None:
+            sealer.last = section.current
+        first = [sealer.keys.first] if schema.encrypted and section is None else []
+        blind = [one.blind for one in schema.computed.values() if one.blind is not None]
+        wanted = sealer.keys.unknown([*first, *blind, *(() if section is None else section.keys)])
+        if wanted:
+            yield from call_outside(partial(sealer.keys.ask, wanted))
 
 
 def _decoded(codec: ValueCodec, row: Row) -> Header:

@@ -171,6 +171,12 @@ class ReadChanges(NamedTuple):
     after: bytes
 
 
+class CallOutside(NamedTuple):
+    """Call a function that may wait, such as for a service that has keys; in an event loop in a thread."""
+
+    function: Callable[[], object]
+
+
 Request = (
     Read
     | CountRows
@@ -186,9 +192,10 @@ Request = (
     | Settle
     | Pull
     | ReadChanges
+    | CallOutside
 )
 
-PASSED_ON: Final = (Pull, ReserveWrites, Settle, Sleep, TakeTurn)
+PASSED_ON: Final = (CallOutside, Pull, ReserveWrites, Settle, Sleep, TakeTurn)
 """Requests that a transaction does not answer itself."""
 
 Flow: TypeAlias = Generator[Request, Any, T]
@@ -261,6 +268,11 @@ def take_turn(ticket: Ticket, seconds: float) -> Flow[bool]:
     """Wait until a ticket has its turn, at most ``seconds`` (0 or more); return whether it has."""
     answer: bool = yield TakeTurn(ticket, seconds)
     return answer
+
+
+def call_outside(function: Callable[[], object]) -> Flow[None]:
+    """Call a function that may wait."""
+    yield CallOutside(function)
 
 
 def now() -> Flow[int]:

@@ -32,6 +32,7 @@ from kvmodels.query.query import Query
 from kvmodels.query.truncation import Period, Trunc, period_of
 from kvmodels.schema.declare.expressions import Expression, ForeignKeyRef
 from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
+from kvmodels.schema.filters.encrypted_fields import require_plain
 from kvmodels.schema.filters.operands import single_key
 
 _SMALLEST_FLOAT: Final = 2**1074
@@ -616,6 +617,8 @@ def _measure(schema: ModelSchema, label: str | None, function: Any) -> Measure:
         return Measure(label or name, name, None, None, nullable=False)
     field = single_key(schema, field_of(schema, given))
     source = schema.source(field)
+    if name != "count":
+        require_plain(schema, field, name)
     if name != "distinct":
         _require_function(schema, name, field, source)
     nullable = field in schema.nullable_fields if source is None else source.nullable
@@ -643,6 +646,7 @@ def _require_function(schema: ModelSchema, function: str, field: str, source: Co
 def _group_column(schema: ModelSchema, given: FieldName | Trunc) -> GroupColumn:
     field = given.field if isinstance(given, Trunc) else given
     name = single_key(schema, field_of(schema, field))
+    require_plain(schema, name, "group_by")
     source = schema.source(name)
     if source is None:
         raise UnknownLookupError(

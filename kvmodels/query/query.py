@@ -28,6 +28,7 @@ from kvmodels.query.paths import path_of, source_at, split_path
 from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, Order, Q, origin
 from kvmodels.schema.declare.many_to_many_ref import ManyToManyRef
 from kvmodels.schema.definition.definition import MAX_ORDERS, ModelSchema, Reference
+from kvmodels.schema.filters.encrypted_fields import require_plain
 from kvmodels.schema.filters.operands import PRIMARY_KEY, known_field, require_own
 from kvmodels.schema.filters.parse import parse
 from kvmodels.schema.filters.predicate import Conjunction, conditions_of, conjunction, needs_reading
@@ -489,8 +490,8 @@ class Query:
         order = self._order(column)
         if order.field == PRIMARY_KEY:
             return tuple(Order(key.field, order.descending) for key in self.schema.primary_key)
-        source = source_at(self.schema, order.field)
-        if source is None or source.many:
+        source = source_at(self.schema, require_plain(self.schema, order.field, "order_by"))
+        if source is None or source.many or source.given is not None:
             raise UnknownLookupError(
                 "values of this field have no order",
                 model=self.schema.name,
@@ -499,8 +500,7 @@ class Query:
                 hint="Order by a field of one value, of a type that an index can hold.",
             )
         is_nullable = source.nullable or len(split_path(self.schema, order.field)) > 1
-        plain = "last" if order.descending else "first"
-        nulls = order.none_at if is_nullable and order.none_at != plain else None
+        nulls = order.none_at if is_nullable and order.none_at != ("last" if order.descending else "first") else None
         return (Order(order.field, order.descending, none_at=nulls),)
 
     def _order(self, column: object) -> Order:

@@ -289,7 +289,7 @@ class _ParameterReader:
             return "bool"
         if source is None:
             raise self._error(_INVALID, parameter, "values of this type cannot be given as text")
-        return source.codec.name
+        return (source.given or source).codec.name
 
     def _require_allowed(self, parameter: str, name: str) -> None:
         if self._allowed is not None and single_key(self._schema, name) not in self._allowed:

@@ -31,6 +31,7 @@ from kvmodels.errors import ClosedError, EngineError, KvModelsError
 from kvmodels.flows.effects import (
     AGAIN,
     AnyFlow,
+    CallOutside,
     Commit,
     CountRows,
     Flow,
@@ -70,7 +71,7 @@ T = TypeVar("T")
 _QUEUED: Final = frozenset({Commit, Remove})
 """Requests that a submitting engine takes into its queue."""
 
-_WITHOUT_THREADS: Final = frozenset({Pull, Settle, TakeTurn, WaitForCommit})
+_WITHOUT_THREADS: Final = frozenset({CallOutside, Pull, Settle, TakeTurn, WaitForCommit})
 """Requests that wait in the event loop, or for nothing, or in no thread of the engine."""
 
 
@@ -317,6 +318,8 @@ def _without_threads(
         return _wait_for_turn(request)
     if isinstance(request, Pull):
         return _pull(request)
+    if isinstance(request, CallOutside):
+        return asyncio.to_thread(request.function)
     if native is not None:
         return _perform_natively(engine, native, request, snapshot)
     if isinstance(request, Settle):

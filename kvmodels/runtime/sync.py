@@ -20,6 +20,7 @@ from kvmodels.errors import ClosedError, DecodeError, KvModelsError
 from kvmodels.flows.effects import (
     AGAIN,
     AnyFlow,
+    CallOutside,
     Commit,
     CountRows,
     Flow,
@@ -221,7 +222,7 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
         return engine.changes(request.one, request.after)
     if type(request) is Pull:
         return request.reader.read(request.size)
-    return engine.now_ms()
+    return request.function() if type(request) is CallOutside else engine.now_ms()
 
 
 def _row_alone(row_at_key: Callable[..., Sequence[Any] | None], key: bytes, include_expired: bool) -> ReadResult | None:

@@ -18,6 +18,7 @@ from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import AtomicWrite, Changes, Committed, Conflict, Counted, GuardFailed, ReadResult
 from kvmodels.errors import InvalidArgumentError, KvModelsError
 from kvmodels.flows.effects import (
+    CallOutside,
     Commit,
     CountRows,
     Now,
@@ -110,6 +111,7 @@ _KIND_OF: Mapping[type[Any], Kind] = {
     WaitForCommit: "wait",
     WaitForKeys: "wait",
     Settle: "wait",
+    CallOutside: "wait",
 }
 STOPPING: frozenset[str] = frozenset({"cancel", "abandon"})
 _COMMIT_FAULTS: Final[tuple[Fault, ...]] = ("lose_answer", "lose_request", "repeat", "echo", "hold")

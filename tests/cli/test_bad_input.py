@@ -61,6 +61,10 @@ COMMANDS: dict[tuple[str, ...], tuple[tuple[str, ...], list[tuple[int, str, tupl
     ("apply",): (("books",), [(2, "bokos", ("bokos",)), (2, "allow", ("--allow", "everything", "--yes"))]),
     ("migrate",): (("books",), [(2, "bokos", ("bokos",)), (2, "title", ("books", "--forget", "title", "--yes"))]),
     ("sweep",): ((), [(2, "--limit", ("--limit", "0")), (2, "books", ("books",))]),
+    ("rotate",): (
+        ("books", "--to", "1"),
+        [(2, "bokos", ("bokos", "--to", "1")), (2, "does not have the key", ("books", "--to", "1"))],
+    ),
     ("drop",): (("books", "--yes"), [(1, "bokos", ("bokos", "--yes")), (2, "declare", ("books", "--yes"))]),
     ("violations",): (("books",), [(2, "bokos", ("bokos",)), (2, "gerne", ("books", "--index", "gerne"))]),
     ("resolve",): (("books",), [(2, "bokos", ("bokos",)), (2, "gerne", ("books", "--index", "gerne"))]),

@@ -16,10 +16,12 @@ from kvmodels import (
     CASCADE,
     AsyncDatabase,
     Database,
+    Encrypted,
     F,
     ForeignKey,
     Indexed,
     InvalidArgumentError,
+    KeyRing,
     KvModel,
     PrimaryKey,
     UnsupportedError,
@@ -109,6 +111,16 @@ def without_tenant(db: Database, **options: Any) -> None:
     db.remove_tenant("acme", **options)
 
 
+def rotated(_: Database, **options: Any) -> None:
+    class Letter(KvModel, collection="letters"):
+        id: PrimaryKey[int]
+        text: Encrypted[str]
+
+    with Database("memory://", models=[Letter], keys=KeyRing({1: bytes(32), 2: bytes(range(32))})) as one:
+        one[Letter].bulk_create([Letter(id=number, text="x") for number in range(3)])
+        one.rotate(Letter, to=2, **options)
+
+
 CALLS: dict[str, tuple[Callable[..., Any], str]] = {
     "QuerySet.update": (lambda db, **o: db[User].all().update(age=F("age") + 1, **o), "update users 30/30"),
     "QuerySet.delete": (lambda db, **o: db[User].filter(age=3).delete(**o), "delete users 4/4"),
@@ -124,6 +136,7 @@ CALLS: dict[str, tuple[Callable[..., Any], str]] = {
     "Database.apply": (applied, "build users.age 30/30"),
     "Database.check": (lambda db, **o: db.check(User, **o), "check users.age 30/30"),
     "Database.migrate": (lambda db, **o: db.migrate(User, forget=["old"], **o), "migrate users 30/30"),
+    "Database.rotate": (rotated, "rotate letters 3/3"),
     "Database.drop_index": (lambda db, **o: db.drop_index(User, "age", **o), "drop users.age 30/30"),
     "Database.drop_collection": (without_collection, "drop old"),
     "Database.remove_tenant": (without_tenant, "drop"),

@@ -34,6 +34,7 @@ from kvmodels.api._sync.schema.descriptions import Descriptions
 from kvmodels.api.progress import listening
 from kvmodels.api.refusals import refuse_copies, refuse_other_with, require_subclass
 from kvmodels.api.settings import DatabaseSettings
+from kvmodels.codecs.sealing.key_ring import KeyProvider
 from kvmodels.core.ulid import ULID
 from kvmodels.engines import contract as base
 from kvmodels.errors import TenantNotFoundError, TenantRemovedError
@@ -145,6 +146,7 @@ class Database(Repositories, SchemaChanges, Descriptions):
         models: the model classes.
         codec: the encoding of values: ``"msgpack"``, or ``"v8"``, which Deno uses; see
             ``docs/concepts/deno-values.md``. None for ``"v8"`` over KV Connect, else ``"msgpack"``.
+        keys: the master keys of encrypted fields: a ``KeyRing``, or any object whose ``get(key_id)`` returns 32 bytes.
         limits: maximum sizes; the smaller of these and the engine's apply.
         durability: ``"commit"``: committed data survives power loss. ``"relaxed"``: it survives a killed process; after
             power loss the file is intact, but the latest commits may be missing.
@@ -186,6 +188,7 @@ class Database(Repositories, SchemaChanges, Descriptions):
         *,
         models: Iterable[type[KvModel]] = (),
         codec: str | None = None,
+        keys: KeyProvider | None = None,
         limits: Limits | None = None,
         durability: kv_opening.Durability = "commit",
         clock: Callable[[], int] | None = None,
@@ -207,6 +210,7 @@ class Database(Repositories, SchemaChanges, Descriptions):
             must_be_current=require_current,
             codec=codec,
             scans=scans,
+            keys=keys,
         )
         stored: dict[str, Any] = {
             "limits": limits,
@@ -215,8 +219,8 @@ class Database(Repositories, SchemaChanges, Descriptions):
             "readonly": readonly,
             **engine_options,
         }
-        declared = {"codec": codec, "retry": retry, "require_current": require_current, "observer": observer}
-        declared["scans"] = scans
+        declared: dict[str, Any] = {"codec": codec, "retry": retry, "require_current": require_current}
+        declared |= {"observer": observer, "scans": scans, "keys": keys}
         tenant_options = {"tenant_models": core.tenant_models, "tenant_cache": tenancy.require_cache(tenant_cache)}
         settings = DatabaseSettings(core.models, url, stored | declared | tenant_options)
         opening = kv_opening.Opening.of_url(url, **stored)

@@ -1,23 +1,27 @@
 """``history``, ``trash`` and ``undelete``: the old versions of a record, and removed records.
 
-Rules of this module: a primary key is given as one word for each of its fields. Secrets are masked.
+Rules of this module: a primary key is given as one word for each of its fields. Secrets are masked, and values of
+encrypted fields are hidden unless they are asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any, cast
 
 import typer
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
+from kvmodels._support.secret_values import HIDDEN, without_values
 from kvmodels.cli.command_line import CommandLine
+from kvmodels.cli.commands.records import ShowEncrypted
 from kvmodels.cli.commands.schema import Model, as_data
 from kvmodels.cli.failures import CommandError
 from kvmodels.cli.operands import parse_value
 from kvmodels.flows.history.versions import Revision
 from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.describe.describe import describe
 
 KeyWords = Annotated[list[str], typer.Argument(metavar="KEY", help="The primary key, one word for each of its fields.")]
@@ -28,7 +32,15 @@ _VERSIONS = ("version", "at", "actor", "reason", "changes", "ended", "error")
 _ENDS = ("removed_at", "actor", "reason", "record", "error")
 
 
-def history(line: CommandLine, *, model: Model, key: KeyWords, limit: Limit = 20, after: After = None) -> None:
+def history(
+    line: CommandLine,
+    *,
+    model: Model,
+    key: KeyWords,
+    limit: Limit = 20,
+    after: After = None,
+    show_encrypted: ShowEncrypted = False,
+) -> None:
     """List the versions of a record, newest first.
 
     Each has its time, who wrote it and why, and the values of changed fields, before and after. The last version of a
@@ -37,12 +49,20 @@ def history(line: CommandLine, *, model: Model, key: KeyWords, limit: Limit = 20
     with line.open() as store:
         chosen = store.model(model)
         page = store.db[chosen].history(_key(chosen, key)).page(limit, after)
-        line.output.listing(_VERSIONS, map(_version, page.items), none="no versions")
+        hidden = () if show_encrypted else schema_of(chosen).encrypted
+        line.output.listing(_VERSIONS, (_version(one, hidden) for one in page.items), none="no versions")
         if page.next_cursor is not None:
             line.output.message(f"more: --after {page.next_cursor}")
 
 
-def trash(line: CommandLine, *, model: Model, limit: Limit = 20, after: After = None) -> None:
+def trash(
+    line: CommandLine,
+    *,
+    model: Model,
+    limit: Limit = 20,
+    after: After = None,
+    show_encrypted: ShowEncrypted = False,
+) -> None:
     """List removed records that can be restored, by their keys.
 
     The command undelete restores them. The cursor of the next page is printed on stderr.
@@ -51,7 +71,8 @@ def trash(line: CommandLine, *, model: Model, limit: Limit = 20, after: After = 
         chosen = store.model(model)
         names = _key_names(chosen)
         page = store.db[chosen].trash().page(limit, after)
-        rows = [_removed(one, names) for one in page.items]
+        hidden = () if show_encrypted else schema_of(chosen).encrypted
+        rows = [_removed(one, names, hidden) for one in page.items]
         line.output.listing((*names, *_ENDS), rows, none="no removed records")
         if page.next_cursor is not None:
             line.output.message(f"more: --after {page.next_cursor}")
@@ -77,30 +98,37 @@ def undelete(
         chosen = store.model(model)
         values, given = _changes(changes or ()), _key(chosen, key)
         if also:
-            result = store.db[chosen].restore(given, values, also=True)
+            result: Any = store.db[chosen].restore(given, values, also=True)
             record, others, left = result.record, result.others, result.left_out
         else:
             record, others, left = store.db[chosen].restore(given, values), 0, ()
         for one in left:
             line.output.message(f"left out: {one}")
         more = f", {others} others restored or changed" if also else ""
-        data = {"record": _record(record), "others": others, "left_out": [as_data(one) for one in left]}
+        data = {
+            "record": _record(record, schema_of(chosen).encrypted),
+            "others": others,
+            "left_out": [as_data(one) for one in left],
+        }
         line.output.report(f"{type(record).__name__} {' '.join(key)} restored{more}", data)
 
 
-def _version(one: Revision[Any]) -> dict[str, Any]:
+def _version(one: Revision[Any], hidden: Collection[str]) -> dict[str, Any]:
     ended = None
     if one.ended is not None and one.ended.removed:
         ended = {name: value for name, value in one.ended._asdict().items() if value is not None}
     shown = {"version": one.versionstamp, "at": one.at, "actor": one.actor, "reason": one.reason}
-    return _plain_row({**shown, "changes": one.changes, "ended": ended, "error": _text(one.error)})
+    changes: Any = one.changes
+    if changes is not None:
+        changes = {name: HIDDEN if name in hidden else pair for name, pair in changes.items()}
+    return _plain_row({**shown, "changes": changes, "ended": ended, "error": _text(one.error)})
 
 
-def _removed(one: Revision[Any], names: Sequence[str]) -> dict[str, Any]:
+def _removed(one: Revision[Any], names: Sequence[str], hidden: Collection[str]) -> dict[str, Any]:
     keys = dict(zip(names, one.key if len(names) > 1 else (one.key,), strict=True))
     ended = one.ended
     end = {} if ended is None else {"removed_at": ended.at, "actor": ended.actor, "reason": ended.reason}
-    record = None if one.record is None else _record(one.record)
+    record = None if one.record is None else _record(one.record, hidden)
     return _plain_row({**keys, **end, "record": record, "error": _text(one.error)})
 
 
@@ -108,8 +136,8 @@ def _text(error: Exception | None) -> str | None:
     return None if error is None else str(error)
 
 
-def _record(record: Any) -> Any:
-    return _plain(record.model_dump())
+def _record(record: Any, hidden: Collection[str]) -> Any:
+    return _plain(without_values(record.model_dump(), hidden))
 
 
 def _plain_row(row: dict[str, Any]) -> dict[str, Any]:

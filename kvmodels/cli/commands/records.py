@@ -14,7 +14,7 @@ import typer
 from pydantic_core import to_jsonable_python
 
 from kvmodels._support.naming import key_argument
-from kvmodels._support.secret_values import masked, revealed, secret_fields
+from kvmodels._support.secret_values import masked, revealed, secret_fields, without_values
 from kvmodels.api._sync.queryset import QuerySet
 from kvmodels.cli.command_line import CommandLine
 from kvmodels.cli.commands.schema import Model, as_data
@@ -30,6 +30,7 @@ from kvmodels.query.planning.ranked import names_of_ranking_indexes
 from kvmodels.query.text_lookups import ORDER, parse_lookups
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.compile.polymorphic import collection_schema
+from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.definition.values import RESERVED_FIELD
 from kvmodels.schema.describe.describe import describe
 
@@ -55,6 +56,10 @@ ForSpreadsheets = Annotated[
     ),
 ]
 
+ShowEncrypted = Annotated[
+    bool, typer.Option("--show-encrypted", help="Print the values of encrypted fields, which are hidden otherwise.")
+]
+
 BATCH = 500
 SCORE = "score"
 """The name of the score in the output of a search."""
@@ -74,13 +79,14 @@ def rows(
     nl: AsLines = False,
     csv: AsCsv = False,
     for_spreadsheets: ForSpreadsheets = False,
+    show_encrypted: ShowEncrypted = False,
 ) -> None:
     """Print records, one page at a time.
 
     The cursor of the next page is printed on stderr. On a terminal the format is a table, in a pipe JSON.
     """
     form = line.output.format_of_rows(_format(line, table=table, nl=nl, csv=csv, for_spreadsheets=for_spreadsheets))
-    with line.open() as store, _printed(line, form) as printed:
+    with line.open() as store, _printed(line, form, shows=show_encrypted) as printed:
         if store.models:
             chosen = store.model(model)
             query = _query(store, chosen, conditions, order, scan=scan, sort=sort_in_memory)
@@ -108,6 +114,7 @@ def search(
     nl: AsLines = False,
     csv: AsCsv = False,
     for_spreadsheets: ForSpreadsheets = False,
+    show_encrypted: ShowEncrypted = False,
 ) -> None:
     """Print the records with these words, the best first.
 
@@ -115,7 +122,7 @@ def search(
     of the next page is printed on stderr.
     """
     form = line.output.format_of_rows(_format(line, table=table, nl=nl, csv=csv, for_spreadsheets=for_spreadsheets))
-    with line.open() as store, _printed(line, form) as printed:
+    with line.open() as store, _printed(line, form, shows=show_encrypted) as printed:
         chosen = store.model(model)
         query = _query(store, chosen, conditions, None, scan=False).search(_search_index(chosen, index), words)
         page = query.page(size=limit, after=after)
@@ -164,14 +171,15 @@ def export(
     nl: AsLines = False,
     csv: AsCsv = False,
     for_spreadsheets: ForSpreadsheets = False,
+    show_encrypted: ShowEncrypted = False,
 ) -> None:
     """Print all records, by default one JSON object a line.
 
     Records are printed as they are read. The command insert reads the lines, JSON or CSV again: secrets are in them as
-    clear text, and masked in a table.
+    clear text, and masked in a table. Values of encrypted fields are printed only with --show-encrypted.
     """
     form = _format(line, table=table, nl=nl, csv=csv, for_spreadsheets=for_spreadsheets) or "nl"
-    with line.open() as store, _printed(line, form) as printed:
+    with line.open() as store, _printed(line, form, shows=show_encrypted) as printed:
         if store.models:
             query = _query(store, store.model(model), conditions, order, scan=scan, sort=sort_in_memory)
             found: Iterator[dict[str, Any]] = (printed.record(one) for one in query.iterator(batch_size=BATCH))
@@ -281,12 +289,17 @@ def _condition(word: str) -> tuple[str, str]:
 class _Printed:
     """The JSON forms of the records of a command; tables mask secrets, and other formats have them as clear text."""
 
-    def __init__(self, *, masks: bool) -> None:
+    def __init__(self, *, masks: bool, shows: bool) -> None:
         self.masks = masks
+        self.shows = shows
         self.secrets: dict[str, None] = {}
 
     def record(self, record: KvModel) -> dict[str, Any]:
-        """Return the JSON form of a record. Raises CommandError: it has none."""
+        """Return the JSON form of a record without the values of encrypted fields; raises CommandError without one."""
+        shown = self._form(record)
+        return shown if self.shows else without_values(shown, schema_of(type(record)).encrypted)
+
+    def _form(self, record: KvModel) -> dict[str, Any]:
         try:
             shown, secrets = (record.model_dump(mode="json"), []) if self.masks else revealed(record)
         except ValueError as error:
@@ -313,9 +326,9 @@ class _Printed:
 
 
 @contextmanager
-def _printed(line: CommandLine, form: Format) -> Generator[_Printed]:
+def _printed(line: CommandLine, form: Format, *, shows: bool) -> Generator[_Printed]:
     """Yield the printer of the records in a format; afterwards say which of their fields were secrets."""
-    printed = _Printed(masks=form == "table")
+    printed = _Printed(masks=form == "table", shows=shows)
     yield printed
     if printed.secrets:
         line.output.message(f"warning: the output has secrets as clear text: {', '.join(printed.secrets)}")

@@ -1,4 +1,4 @@
-"""``plan``, ``apply``, ``migrate``, ``violations`` and ``resolve``: schema changes.
+"""``plan``, ``apply``, ``migrate``, ``rotate``, ``violations`` and ``resolve``: schema changes.
 
 Rules of this module: every command needs the model classes. Nothing that loses data runs without an answer.
 """
@@ -156,6 +156,27 @@ def migrate(
             line.confirm(f"Remove the values of {', '.join(forget)} from all records?", yes=yes)
         with line.output.progress() as progress:
             done = store.db.migrate(chosen, forget=forget or (), progress=of_schema_change(progress), throttle=throttle)
+        line.output.report(str(done), as_data(done))
+        if not done.complete:
+            raise typer.Exit(FOUND)
+
+
+def rotate(
+    line: CommandLine,
+    *,
+    model: Model,
+    to: Annotated[int, typer.Option("--to", metavar="ID", min=1, help="The id of the new key.")],
+    throttle: Throttle = None,
+) -> None:
+    """Seal the encrypted fields of a model with another key.
+
+    Readers and writers may stay, if all of them have the key. An interrupted run is resumed by the next one. Exit code
+    1: some values cannot be opened.
+    """
+    with line.open(writes=True) as store:
+        chosen = store.model(model)
+        with line.output.progress() as progress:
+            done = store.db.rotate(chosen, to=to, progress=of_schema_change(progress), throttle=throttle)
         line.output.report(str(done), as_data(done))
         if not done.complete:
             raise typer.Exit(FOUND)

@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from kvmodels._support.secret_values import HIDDEN
 from kvmodels.api._async.database import AsyncDatabase
 from kvmodels.api._sync.database import Database
 from kvmodels.core.operations import Entry
@@ -22,6 +23,7 @@ from kvmodels.ext.admin.jobs import Jobs
 from kvmodels.flows.writing.acting import acting
 from kvmodels.indexing.versions import LONGEST_NOTE
 from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.describe.describe import describe
 
 AdminAction = Literal["view", "create", "edit", "delete", "operate"]
@@ -52,21 +54,29 @@ class Backend:
         db: the database; an ``AsyncDatabase`` is opened by the program.
         readonly: whether every write is refused.
         permission: decides what a user may do; None allows everything.
+        show_encrypted: whether pages show the values of encrypted fields.
 
     Attributes:
         store: the database.
         permission: as above.
+        shows_encrypted: whether pages show the values of encrypted fields.
         jobs: the jobs that run in the background.
         readonly: whether every write is refused.
     """
 
     def __init__(
-        self, db: Database | AsyncDatabase, *, readonly: bool = False, permission: AdminPermission | None = None
+        self,
+        db: Database | AsyncDatabase,
+        *,
+        readonly: bool = False,
+        permission: AdminPermission | None = None,
+        show_encrypted: bool = False,
     ) -> None:
         self.store: Any = db
         self.jobs = Jobs(lambda: self.tenant)
         self.readonly = readonly or (db.settings is not None and bool(db.settings.options.get("readonly")))
         self.permission = permission
+        self.shows_encrypted = show_encrypted
         self._is_async = isinstance(db, AsyncDatabase)
 
     @property
@@ -135,6 +145,15 @@ class Backend:
         name = getattr(getattr(request.state, "admin_user", None), "username", None)
         text = str(name or "").encode("utf-8", "replace")[:LONGEST_NOTE].decode("utf-8", "ignore")
         return acting(text, None) if text else nullcontext()
+
+    def hidden_fields(self, model: type[Any]) -> frozenset[str]:
+        """Return the encrypted fields of a class, whose values no page shows."""
+        return frozenset() if self.shows_encrypted else frozenset(schema_of(model).encrypted)
+
+    def value_of(self, record: Any, name: str) -> Any:
+        """Return the value of a field for a page, without that of an encrypted one."""
+        value = getattr(record, name, None)
+        return HIDDEN if value is not None and name in self.hidden_fields(record.__class__) else value
 
     def allows(self, request: Request, action: AdminAction, model: type[KvModel] | None = None) -> bool:
         """Return whether the user of a request may do this."""

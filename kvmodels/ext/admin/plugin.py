@@ -46,6 +46,7 @@ class AdminPlugin(BasePlugin):
         db: the database; an ``AsyncDatabase`` is opened by the program.
         readonly: whether every write is refused; always, if the database is read-only.
         permission: decides what a user may do; None allows everything.
+        show_encrypted: whether pages show the values of encrypted fields, "(encrypted)" otherwise.
         trusted_origins: origins from which forms are accepted too, for a proxy that changes the header Host.
     """
 
@@ -58,9 +59,10 @@ class AdminPlugin(BasePlugin):
         *,
         readonly: bool = False,
         permission: AdminPermission | None = None,
+        show_encrypted: bool = False,
         trusted_origins: Collection[str] = (),
     ) -> None:
-        self.backend = Backend(db, readonly=readonly, permission=permission)
+        self.backend = Backend(db, readonly=readonly, permission=permission, show_encrypted=show_encrypted)
         self._trusted_origins = tuple(trusted_origins)
 
     def middlewares(self) -> Sequence[Middleware]:

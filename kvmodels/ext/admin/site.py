@@ -40,6 +40,7 @@ class Admin(BaseAdmin):
         readonly: whether every write is refused; always, if the database is read-only.
         auth_provider: decides who may log in; see the guide of starlette-admin.
         permission: decides what a user may do; None allows everything.
+        show_encrypted: whether pages show the values of encrypted fields, "(encrypted)" otherwise.
         secret_key: signs cookies and forms; give the same one to every process that serves the page. None: a random
             one.
         trusted_origins: origins of the page that the application does not see itself, because a proxy in front of it
@@ -65,10 +66,17 @@ class Admin(BaseAdmin):
         readonly: bool = False,
         auth_provider: BaseAuthProvider | None = None,
         permission: AdminPermission | None = None,
+        show_encrypted: bool = False,
         secret_key: str | None = None,
         trusted_origins: Collection[str] = (),
     ) -> None:
-        plugin = AdminPlugin(db, readonly=readonly, permission=permission, trusted_origins=trusted_origins)
+        plugin = AdminPlugin(
+            db,
+            readonly=readonly,
+            permission=permission,
+            show_encrypted=show_encrypted,
+            trusted_origins=trusted_origins,
+        )
         key = secret_key or token_hex(32)
         super().__init__(
             title=title,

@@ -375,6 +375,14 @@ def _digest(context: Context, query: Query, changes: Mapping[str, Any] | None, o
 
 
 def _described(context: Context, schema: ModelSchema, name: str, value: Any) -> list[Any]:
+    """Return a new value for the digest; of an encrypted field a blind value, because others can try the digest."""
+    described = _plainly_described(context, schema, name, value)
+    if name not in schema.encrypted or schema.sealer is None:
+        return described
+    return ["blind", schema.sealer.blind_digest(name, msgpack.packb(described))]
+
+
+def _plainly_described(context: Context, schema: ModelSchema, name: str, value: Any) -> list[Any]:
     if isinstance(value, Term):
         return ["term", repr(value)]
     try:

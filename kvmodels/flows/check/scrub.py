@@ -23,7 +23,7 @@ from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import RecordLayout
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import GuardFailed, ReadRange, Row, after_prefix, point
-from kvmodels.errors import DecodeError, InvalidKeyError, KvModelsError
+from kvmodels.errors import DecodeError, DecryptionError, InvalidKeyError, KvModelsError
 from kvmodels.flows.check.findings import REPAIR, Finding, shown_key
 from kvmodels.flows.check.neighbours import NeighbourCheck
 from kvmodels.flows.check.records import (
@@ -44,6 +44,7 @@ from kvmodels.flows.hydration.rows import shown_key as shown_pk
 from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.variants import require_known_class
+from kvmodels.schema.encryption.documents import MISSING_KEY
 
 ROWS_AT_ONCE = 500
 
@@ -88,6 +89,8 @@ class Scrub:
         """Compare entries one by one, whatever the sums are."""
         self._seen: set[tuple[bytes, bytes | None]] = set()
         self.scanned = 0
+        self.without_keys = False
+        """Whether a record has an encrypted field whose key this process does not have."""
         self.findings: list[Finding] = []
 
     def whole(self, live: LiveCollection) -> Flow[None]:
@@ -169,6 +172,9 @@ class Scrub:
         try:
             object_of(self._context, live, row)
         except KvModelsError as error:
+            if isinstance(error, DecryptionError) and error.reason == MISSING_KEY:
+                self.without_keys = True  # entries are made of the document, so they are compared all the same
+                return None
             return Suspect("undecodable", row, None, pk, cause_of(error), hint=_MEND_OR_REMOVE_IT)
         try:
             anew = recomputed(self._context, live, row)

@@ -95,7 +95,10 @@ def _check_declared(context: Context, schema: ModelSchema, repair: Repair, pace:
     scrub = Scrub(context, schema.collection, schema, repair, pace)
     yield from scrub.whole(live)
     view = yield from header_view(context)
-    return CheckReport(scrub.scanned, tuple(scrub.findings), tuple(_uncompared(live, view)))
+    unchecked = [*_uncompared(live, view)]
+    if scrub.without_keys:
+        unchecked.append(f"{schema.collection}: {_WITHOUT_KEYS}")
+    return CheckReport(scrub.scanned, tuple(scrub.findings), tuple(unchecked))
 
 
 def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
@@ -122,6 +125,8 @@ def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
         if name not in listed:
             yield f"{schema.collection}.{name}: it is not built; db.apply() builds it"
 
+
+_WITHOUT_KEYS: Final = "whether encrypted fields can be read; open the database with all keys"
 
 _UNKNOWN: Final = "its description is unknown to this release of kvmodels; check it with a newer one"
 

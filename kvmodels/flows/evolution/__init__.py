@@ -13,6 +13,7 @@ __getattr__ = deferred_modules(
     "header",
     "histories",
     "migrate",
+    "rotation",
     "throttle",
     "violations",
 )

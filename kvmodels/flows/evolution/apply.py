@@ -20,7 +20,7 @@ from kvmodels.catalog.evolution import DecodingSample, PlanStep, RefusedRecord, 
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import ReadRange, Row, after_prefix
 from kvmodels.core.truth import without_truth
-from kvmodels.errors import DecodeError, SchemaChangeRefusedError
+from kvmodels.errors import DecodeError, SchemaChangeRefusedError, SchemaMismatchError
 from kvmodels.flows.context import Context, header_view, reload_header
 from kvmodels.flows.effects import Flow, read
 from kvmodels.flows.evolution.build import BuildReport, build_index, unbuilt_indexes
@@ -39,6 +39,7 @@ from kvmodels.flows.hydration.rows import cause_of, document_of, object_of, show
 from kvmodels.indexing.entries import Misfit
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.upgrades import version_of
+from kvmodels.schema.encryption.documents import MISSING_KEY
 
 ROWS_AT_ONCE: Final = 500
 
@@ -96,9 +97,11 @@ def _refusal(context: Context, live: LiveCollection, row: Row) -> str | None:
         if version_of(document_of(context, row)) >= live.schema.schema_version:
             object_of(context, live, row)
             return None
+        made = rewritten_form(context, live, row)
+    except SchemaMismatchError:  # without the keys of encrypted fields nothing is known
+        return None
     except DecodeError as error:
-        return cause_of(error)
-    made = rewritten_form(context, live, row)
+        return None if error.reason == MISSING_KEY else cause_of(error)
     if not isinstance(made, Misfit):
         return None
     if made.reason is None or made.kind in ("not_decodable", "not_encodable"):
@@ -211,9 +214,12 @@ def _build_indexes_of(context: Context, schema: ModelSchema, pace: Pace) -> Flow
 
 
 def _waits_for_records(context: Context, schema: ModelSchema) -> Flow[bool]:
-    """Return whether a declared index serves no query until older records are rewritten."""
+    """Return whether older records must be rewritten: for an index, or because a field is encrypted, or plain again."""
     view = yield from reload_header(context)
-    oldest = view.header.collections[schema.collection].oldest
+    stored = view.header.collections[schema.collection]
+    oldest = stored.oldest
+    if stored.encryption is not None and stored.encryption.waits_for(oldest):
+        return True
     return any(needed_version(schema, definition) > oldest for definition in schema.indexes.values())
 
 

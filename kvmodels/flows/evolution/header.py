@@ -28,6 +28,7 @@ from kvmodels.catalog.catalogue import (
     stored_index,
 )
 from kvmodels.catalog.collection import opened, record_layout, replaces, require_current_release, unkept_generations
+from kvmodels.catalog.encryption import lists
 from kvmodels.catalog.keyspace import (
     HEADER_KEY,
     RESERVED,
@@ -81,7 +82,8 @@ def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
         unbuilt = build_flows.unbuilt_indexes(stored, schema)
         pending = [index for index in unbuilt if given_up_reference(schema, stored, index) is None]
         waits = pending or live.unraised or IndexState.OUTDATED in live.states.values()
-        if waits or _adds_fields(stored, schema) or not history_flows.is_kept(schema, stored):
+        adds = _adds_fields(stored, schema) or not lists(stored.encryption, schema)
+        if waits or adds or not history_flows.is_kept(schema, stored):
             result = yield from read((ReadRange(live.layout.prefix, after_prefix(live.layout.prefix), 1),))
             if not result.ranges[0]:
                 yield from _bring_up(context, schema, pending)
@@ -168,7 +170,8 @@ def _bring_up(context: Context, schema: ModelSchema, pending: Sequence[str]) -> 
     yield from history_flows.keep_history(context, schema)
     # Otherwise new records would be mistaken for older ones that lack the new fields.
     view = yield from header_view(context)
-    if _adds_fields(view.header.collections[schema.collection], schema):
+    stored = view.header.collections[schema.collection]
+    if _adds_fields(stored, schema) or not lists(stored.encryption, schema):
         yield from list_fields(context, schema)
 
 

@@ -29,10 +29,10 @@ from kvmodels.flows.context import Context, HeaderView, reload_header, writable_
 from kvmodels.flows.effects import Flow, read_all, read_row
 from kvmodels.flows.evolution.batches import IndexViolation, index_violation, misfit_of
 from kvmodels.flows.evolution.header import commit_header
-from kvmodels.flows.evolution.old_versions import forget_in_versions
+from kvmodels.flows.evolution.old_versions import forget_in_versions, seal_versions
 from kvmodels.flows.evolution.record_pass import PassProgress, PassWork, RecordPass
 from kvmodels.flows.evolution.throttle import UNPACED, Pace
-from kvmodels.flows.hydration.rows import document_of, object_of
+from kvmodels.flows.hydration.rows import document_of, object_of, rewritten_document
 from kvmodels.indexing.entries import Misfit, RecordChange, StoredRecord
 from kvmodels.indexing.kinds.registry import misfit
 from kvmodels.schema.definition.definition import Document, ModelSchema
@@ -91,6 +91,8 @@ def migrate(
         yield from migration.settle()
         if stored.aim["forget"] and view.header.collections[schema.collection].history is not None:
             yield from forget_in_versions(context, schema.collection, stored.aim["forget"])
+        if view.header.collections[schema.collection].encryption is not None and schema.sealer is not None:
+            yield from seal_versions(context, schema)
         left = yield from migration.finish(at_end)
         if left is not None:
             return _report(schema, work, left)
@@ -193,7 +195,8 @@ class Migration(RecordPass):
         gone = {*self._forget, *(schema.touched.keys() - schema.fields.keys())}
         fields = {name: kind for name, kind in stored.fields.items() if name not in gone}
         columns = {name: kind for name, kind in stored.columns.items() if name not in gone}
-        done = replace(stored, oldest=self._version, fields=fields, columns=columns)
+        listed = None if stored.encryption is None else stored.encryption.settled(self._version, gone)
+        done = replace(stored, oldest=self._version, fields=fields, columns=columns, encryption=listed)
         committed = yield from commit_header(
             context,
             view,
@@ -218,8 +221,12 @@ def rewritten_form(
 ) -> tuple[Document, bytes, int] | Misfit:
     """Return a record in the form that its model writes, with its bytes; or why it cannot be written."""
     try:
-        document = live.schema.prepare(_without_values(object_of(context, live, row), forget)).document
+        document = rewritten_document(
+            live, _without_values(object_of(context, live, row), forget), document_of(context, row)
+        )
         value, encoding = context.codec.encode_document(document)
+    except SchemaMismatchError:  # a key is missing, for this record and all others
+        raise
     except (ValidationError, KvModelsError) as error:
         return misfit_of(error)
     # Only of complete indexes: a build lists what its own index cannot hold.

@@ -1,4 +1,4 @@
-"""Rewrite the rows of ended versions, as a migration does that removes fields from a collection.
+"""Rewrite the rows of ended versions: a migration removes fields, a rotation of keys seals them again.
 
 A rewritten row gets a new versionstamp, but its version ended at the former one: the row keeps it as ``s``. Its
 deadline stays. Every row is rewritten whatever its versionstamp, because a writer may add one with an old document
@@ -9,15 +9,21 @@ Rules of this module: a row is set under the check of its version, so a pass can
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
-from kvmodels.catalog.keyspace import history_prefix
-from kvmodels.core.keys import key_successor
-from kvmodels.core.operations import AtomicWrite, Check, ReadRange, Row, Set, after_prefix
+from kvmodels.catalog.collection import LiveCollection
+from kvmodels.catalog.keyspace import HEADER_KEY, history_prefix
+from kvmodels.core.keys import decode_key, encode_key, key_successor
+from kvmodels.core.operations import AtomicWrite, Check, GuardFailed, ReadRange, Row, Set, after_prefix
+from kvmodels.errors import DecodeError
 from kvmodels.flows.blobs.giving_up import give_up_versions
-from kvmodels.flows.context import Context
+from kvmodels.flows.context import Context, writable_collection
 from kvmodels.flows.effects import Flow, read, rows_at_once, try_commit
+from kvmodels.flows.evolution.batches import IndexViolation
+from kvmodels.flows.hydration.rows import cause_of, shown_key
+from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.definition.upgrades import version_of
 
 ROWS_AT_ONCE = 20
 """Rows that are rewritten in one commit, each with its document."""
@@ -39,6 +45,69 @@ def forget_in_versions(context: Context, collection: str, names: Collection[str]
         if len(rows) < size:
             return rewritten
         start = key_successor(rows[-1].key)
+
+
+def seal_versions(context: Context, schema: ModelSchema) -> Flow[tuple[int, tuple[IndexViolation, ...]]]:
+    """Bring the encrypted fields of all ended versions to the forms and the key that the header names.
+
+    Returns the number of rewritten rows, and the versions that cannot be opened.
+    """
+    prefix = history_prefix(schema.collection)
+    start, rewritten, refused = prefix, 0, list[IndexViolation]()
+    size = rows_at_once(context.limits, ROWS_AT_ONCE)
+    while True:
+        view, live = yield from writable_collection(context, schema)
+        rows = yield from read((ReadRange(start, after_prefix(prefix), size),), view.guard)
+        if isinstance(rows, GuardFailed):
+            context.view = None
+            continue
+        changed, unopened = _brought_rows(context, live, rows.ranges[0], len(prefix))
+        header = Check(HEADER_KEY, view.guard.versionstamp, physical=True)
+        checks = (header, *(Check(row.key, row.versionstamp, physical=True) for row, _ in changed))
+        if changed and (yield from try_commit(AtomicWrite(checks, tuple(one for _, one in changed)))) is None:
+            context.view = None
+            continue
+        rewritten += len(changed)
+        refused += unopened
+        if len(rows.ranges[0]) < size:
+            return rewritten, tuple(refused)
+        start = key_successor(rows.ranges[0][-1].key)
+
+
+def _brought_rows(
+    context: Context, live: LiveCollection, rows: Sequence[Row], start: int
+) -> tuple[list[tuple[Row, Set]], list[IndexViolation]]:
+    """Return the rows to set, each with its mutation, and those that cannot be opened."""
+    changed: list[tuple[Row, Set]] = []
+    unopened: list[IndexViolation] = []
+    for row in rows:
+        key = live.layout.unpack(encode_key(decode_key(row.key[start:])[:-1]))
+        try:
+            made = _brought(context, live, row, key)
+        except DecodeError as error:
+            unopened.append(IndexViolation(shown_key(key), "not_decodable", cause_of(error)))
+            continue
+        if made is not None:
+            changed.append((row, made))
+    return changed, unopened
+
+
+def _brought(context: Context, live: LiveCollection, row: Row, key: tuple[Any, ...]) -> Set | None:
+    """Return the mutation that brings a row to the listed forms; None if it has them."""
+    value = context.codec.decode_document(row.value, row.encoding, row.key)
+    document, listed = value.get("doc"), live.encryption
+    if type(document) is not dict or listed is None:
+        return None
+    held = cast("dict[str, Any]", document)
+    version = version_of(held)
+    sealed = [name for name, since in listed.fields.items() if version < since]
+    plain = [name for name, since in listed.plain.items() if version < since]
+    made = live.schema.sealer.brought(held, key, sealed, plain, listed.current)
+    if made is held:
+        return None
+    ended = value.get("s", row.versionstamp.hex())
+    stored = context.codec.encode_document({**value, "doc": made, "s": ended})
+    return Set(row.key, *stored, row.expire_at or value.get("x"))
 
 
 def _without(context: Context, row: Row, names: Collection[str]) -> tuple[Row, Set] | None:

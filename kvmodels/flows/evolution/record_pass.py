@@ -127,7 +127,7 @@ class RecordPass(ABC):
         key: the key of the progress row; ``listed``: the prefix of the list of records that cannot be written.
     """
 
-    step: ClassVar[Literal["build", "migrate"]]
+    step: ClassVar[Literal["build", "migrate", "rotate"]]
     unfit: ClassVar[Misfit]
     tried_at_once: ClassVar[int]
 

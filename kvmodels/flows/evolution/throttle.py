@@ -35,7 +35,8 @@ class SchemaProgress:
     Attributes:
         step: the kind of work: records are indexed or rewritten, entries removed, rows checked, or rows counted.
         collection: the collection of the model; of ``stats``, also the name of another part of the store.
-        index: the index whose entries are created, removed or checked; None while records are migrated or checked.
+        index: the index whose entries are created, removed or checked; None while records are migrated, rotated or
+            checked.
         scanned: the number of records that the step has processed, by all processes together; for a drop, of entries
             that this process removed; for a check, of records, entries or counters that were read.
         written: the number of records that were rewritten, by all processes together; None for a build, a drop and a
@@ -43,7 +44,7 @@ class SchemaProgress:
         total: about how many there are to process, from one count of the rows that are left at the first report.
     """
 
-    step: Literal["build", "migrate", "drop", "check", "stats"]
+    step: Literal["build", "migrate", "rotate", "drop", "check", "stats"]
     collection: str
     index: str | None
     scanned: int

@@ -6,7 +6,7 @@ was given by another store: times find such a version, versionstamps do not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar, cast
@@ -19,7 +19,7 @@ from kvmodels.core.operations import Row
 from kvmodels.core.values import ErrorAsText, StoredAsJson
 from kvmodels.errors import DecodeError
 from kvmodels.flows.blobs.binding import bound
-from kvmodels.flows.hydration.rows import shown_key
+from kvmodels.flows.hydration.rows import require_sealed, shown_key
 from kvmodels.indexing.versions import begin_of, note_of, without_excluded
 from kvmodels.schema.definition.definition import Document
 from kvmodels.schema.definition.values import RESERVED_FIELD, VERSION_NOTE, same_stored, unchanged
@@ -162,7 +162,10 @@ def ended_version(codec: ValueCodec, prefix: bytes, row: Row, now_ms: int) -> Ve
 
 def instance_of(live: LiveCollection, version: Version) -> tuple[Any, dict[str, Any]]:
     """Return the object of a version and its undeclared fields. Raises DecodeError."""
-    instance, unknown = live.schema.decode(deepcopy(version.document), live.layout.unpack(version.pk))
+    key = live.layout.unpack(version.pk)
+    if live.encryption is not None:
+        require_sealed(live, version.document, key)
+    instance, unknown = live.schema.decode(deepcopy(version.document), key)
     return bound(live, instance), unknown
 
 
@@ -171,7 +174,7 @@ def revision_of(live: LiveCollection, version: Version, before: Version | None) 
     record, error, changes = None, None, None
     try:
         record = instance_of(live, version)[0]
-        changes = _changes(live, version, record, before)
+        changes = _hiding(live, _changes(live, version, record, before))
     except DecodeError as refused:
         error = refused
     note = version.note
@@ -186,6 +189,31 @@ def revision_of(live: LiveCollection, version: Version, before: Version | None) 
         _end(live, version),
         error,
     )
+
+
+class HiddenChanges(dict[str, tuple[Any, Any]]):
+    """Changes whose ``repr`` does not show the values of encrypted fields."""
+
+    __slots__ = ("_hidden",)
+
+    def __init__(self, changes: Mapping[str, tuple[Any, Any]], hidden: Collection[str]) -> None:
+        super().__init__(changes)
+        self._hidden = frozenset(hidden)
+
+    def __repr__(self) -> str:
+        shown = (f"{name!r}: {'(encrypted)' if name in self._hidden else repr(pair)}" for name, pair in self.items())
+        return f"{{{', '.join(shown)}}}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HiddenChanges, (dict(self), self._hidden)
+
+
+def _hiding(
+    live: LiveCollection, changes: Mapping[str, tuple[Any, Any]] | None
+) -> Mapping[str, tuple[Any, Any]] | None:
+    if changes is None or not live.schema.encrypted:
+        return changes
+    return HiddenChanges(changes, live.schema.encrypted)
 
 
 def as_time(time_ms: int) -> datetime:

@@ -37,6 +37,8 @@ def projector(schema: ModelSchema, fields: tuple[str, ...]) -> Projector:
     # On the class, like its schema, so that both are collected together: a table in this module would keep every class
     # alive.
     known: dict[tuple[str, ...], Projector] | None = schema.model.__dict__.get(_PROJECTORS)
+    if schema.sealer is not None:
+        known = schema.compiled.projectors  # with the keys of a database
     if known is None:
         known = {}
         type.__setattr__(schema.model, _PROJECTORS, known)
@@ -54,13 +56,18 @@ class Projector:
         self._whole = has_validators(schema.model)
         self._computed = schema.computed.keys() - schema.fields.keys()
         self._readers = [(name, self._reader(name)) for name in fields]
+        self._heads = frozenset(name.partition(".")[0] for name in fields)
 
     def __call__(self, document: Document) -> dict[str, Any]:
         """Return the values of the fields of one document by name, in the order of the names.
 
         Each equals the attribute of the object; a computed column is in its stored form, a column with several values
-        without duplicates. Raises DecodeError if a field is missing and has no plain default, or a value is invalid.
+        without duplicates. Only these fields are decrypted. Raises DecodeError if a field is missing and has no plain
+        default, or a value is invalid.
         """
+        sealer = self._schema.sealer
+        if sealer is not None and not self._whole:
+            document = sealer.opened(document, (), self._heads)
         if self._whole and document.keys() >= self._schema.fields.keys():
             instance = _instance(self._schema, document)
             return {
@@ -173,7 +180,7 @@ def _attribute(value: Any, path: Sequence[str]) -> Any:
 
 def _instance(schema: ModelSchema, document: Document) -> Any:
     # A copy, because decoding reuses and changes the document.
-    return schema.decode(dict(document), _key(schema, document))[0]
+    return schema.decode(dict(document), () if schema.sealer is not None else _key(schema, document))[0]
 
 
 def _is_marker(mark: Any) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
+from kvmodels.catalog.encryption import lists, writing_problem
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Row
@@ -25,6 +26,7 @@ from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.schema.definition.definition import Column, Document, ModelSchema
 from kvmodels.schema.definition.upgrades import version_of
 from kvmodels.schema.definition.values import RESERVED_FIELD, same_stored
+from kvmodels.schema.encryption.documents import sealed_names
 from kvmodels.schema.instances import set_loaded
 
 
@@ -98,9 +100,41 @@ def object_of_document(live: LiveCollection, row: Row, document: Document, pk: b
             model=live.schema.name,
             hint='Run db.check(repair="all"), or remove the key with kv.unsafe().',
         ) from error
+    if live.encryption is not None:
+        require_sealed(live, document, key)
     instance, unknown = live.schema.decode(document, key)
     set_loaded(instance, live.layout.unpack, pk, row, unknown)
     return bound(live, instance) if live.schema.blobs else instance
+
+
+def require_sealed(live: LiveCollection, document: Document, key: tuple[Any, ...]) -> None:
+    """Refuse a plain value that another program has put in the place of a sealed one. Raises DecryptionError."""
+    listed, sealer = live.encryption, live.schema.sealer
+    if listed is None or sealer is None:
+        return
+    sealed = sealed_names(document)
+    for name in live.schema.encrypted:
+        if document.get(name) is None or name in sealed:
+            continue
+        if listed.must_be_sealed(name, version_of(document), live.oldest):
+            message = "an encrypted field of a stored record has a plain value"
+            raise sealer.refusal(message, name, key or sealer.key_in(document), None)
+
+
+def sealed_form(live: LiveCollection, document: Document, key: tuple[Any, ...], before: Document | None) -> Document:
+    """Return a document with its fields sealed under the present key; see ``Sealer.settled``.
+
+    Raises SchemaMismatchError without this key.
+    """
+    sealer = live.schema.sealer
+    if sealer is None or (live.encryption is None and not live.schema.encrypted):
+        return document
+    problem = writing_problem(live.schema, live.encryption)
+    if problem is not None:
+        raise problem
+    assert live.encryption is not None, "else there is a problem"
+    made: Document = sealer.settled(document, before, key, live.encryption.current)
+    return made
 
 
 def require_known_version(live: LiveCollection, document: Document, pk: bytes) -> None:
@@ -109,6 +143,8 @@ def require_known_version(live: LiveCollection, document: Document, pk: bytes) -
     The newer version may have changed the meaning of a field, or the values that entries are made from.
     """
     schema = live.schema
+    if live.encryption is not None:
+        require_sealed(live, document, ())
     if RESERVED_FIELD in document and version_of(document) > schema.schema_version:
         raise DecodeError(
             "a stored record is of another schema version",
@@ -137,8 +173,16 @@ def stored_of(context: Context, live: LiveCollection, row: Row) -> StoredDocumen
     document = document_of(context, row)
     if not any(is_incomplete(index, document) for index in live.maintained):
         return StoredDocument(document, row.value, row.encoding, document)
-    made = live.schema.prepare(object_of(context, live, row)).document
+    made = rewritten_document(live, object_of(context, live, row), document)
     return StoredDocument(made, *context.codec.encode_document(made), document)
+
+
+def rewritten_document(live: LiveCollection, instance: Any, before: Document) -> Document:
+    """Return the document that a rewrite of a record stores; unchanged encrypted values stay as they are."""
+    document: Document = live.schema.prepare(instance).document
+    if live.schema.sealer is None or not lists(live.encryption, live.schema):  # which a plan tries out
+        return document
+    return sealed_form(live, document, live.schema.primary_key_of(instance), before)
 
 
 def is_incomplete(index: LiveIndex, document: Document) -> bool:
@@ -152,7 +196,7 @@ def recomputed(context: Context, live: LiveCollection, row: Row) -> RecomputedRe
     Columns that the record does not store at all are left to the indexes on them. Raises DecodeError: the row cannot be
     read as an object of the model; InvalidValueError: a function fails, or returns a value that its column cannot hold.
     """
-    if not live.schema.computed:
+    if all(computed.blind is not None for computed in live.schema.computed.values()) and not _has_keys(live):
         return None
     stored = document_of(context, row)
     if live.schema.upgrade is not None and version_of(stored) < live.schema.schema_version:
@@ -161,7 +205,7 @@ def recomputed(context: Context, live: LiveCollection, row: Row) -> RecomputedRe
     instance = object_of(context, live, row)
     declared = live.schema.variant_of(instance).computed
     try:
-        document = live.schema.prepare(instance).document
+        document = rewritten_document(live, instance, stored)
     except InvalidValueError as error:
         failed = declared.get(error.field or "")
         if failed is not None and failed.stored_as not in held:
@@ -174,6 +218,14 @@ def recomputed(context: Context, live: LiveCollection, row: Row) -> RecomputedRe
         if computed.stored_as in held and not same_stored(held[computed.stored_as], made[computed.stored_as])
     )
     return RecomputedRecord(document, *context.codec.encode_document(document), wrong) if wrong else None
+
+
+def _has_keys(live: LiveCollection) -> bool:
+    """Return whether a collection has encrypted fields with blind values that this process can compute."""
+    sealer = live.schema.sealer
+    blind = {computed.blind for computed in live.schema.computed.values() if computed.blind is not None}
+    listed = () if live.encryption is None else live.encryption.keys
+    return bool(blind) and sealer is not None and all(sealer.keys_of(one) is not None for one in (*blind, *listed))
 
 
 def shown_key(values: tuple[Any, ...]) -> Any:

@@ -35,7 +35,7 @@ from kvmodels.errors import (
 from kvmodels.flows.arguments import lifetime_ms, require_no_counters, require_object, require_told_deadlines
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, now
-from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
+from kvmodels.flows.hydration.rows import document_of, object_of, sealed_form, shown_key
 from kvmodels.flows.references import refused_reference
 from kvmodels.flows.writing.acting import noted
 from kvmodels.flows.writing.operation import AttemptState
@@ -169,6 +169,23 @@ def record_change(
     return _new(
         RecordChange, (live, pk, old, before, document, value, encoding, expire_at, False, None, False, None, note)
     )
+
+
+def settled(
+    context: Context, item: EncodedObject, seen: AttemptState, old: Row | None, before: Document | None = None
+) -> tuple[EncodedObject, Document | None]:
+    """Return an object sealed as the present header says, with the document of the row that it replaces.
+
+    A value that has not changed keeps its sealed form. Raises SchemaMismatchError without the present key.
+    """
+    if old is not None and before is None:
+        before = document_of(context, old)
+    document = sealed_form(seen.view.live[item.schema.collection], item.document, item.key_values, before)
+    if document is item.document:
+        return item, before
+    value, encoding = context.codec.encode_document(document)
+    prepared = item.prepared._replace(document=document)
+    return item._replace(prepared=prepared, document=document, value=value, encoding=encoding), before
 
 
 def stored(item: EncodedObject, change: RecordChange, versionstamp: bytes) -> Any:
@@ -308,6 +325,8 @@ class ChangeBuilder:
         if not self.is_plain:
             expired = old is None or (old.expire_at is not None and old.expire_at <= seen.now_ms)
             item, after = self._ready(item, seen, None if expired else old)
+        if self.schema.sealer is not None:
+            item, before = settled(self.context, item, seen, old, before)
         change = record_change(self.context, item, seen, old, self.deadline, before=before)
         if self.schema.variants is not None:
             self._require_known(change, seen)

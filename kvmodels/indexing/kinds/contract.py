@@ -15,10 +15,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from kvmodels._support.slotted_dataclass import dataclass
-from kvmodels.catalog.collection import LiveIndex
+from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import IndexLayout, RecordLayout
 from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
 from kvmodels.core.operations import Check, ReadRange, Row, Set
@@ -147,6 +147,16 @@ Resolve = Callable[[Claims, Fold], Violation | StaleRow | None]
 """Decides on every contested entry that is claimed or released in a commit."""
 
 
+ENCRYPTED: Final = "(encrypted)"
+"""In place of the values of encrypted fields in errors."""
+
+
+def shown_values(live: LiveCollection, index: LiveIndex, slot: bytes) -> tuple[Any, ...]:
+    """Return the values of a contested entry for an error, without those of encrypted fields."""
+    values = zip(index.definition.columns, index.layout.columns_in(slot), strict=True)
+    return tuple(ENCRYPTED if column.field in live.schema.encrypted else value for column, value in values)
+
+
 class KindMaintenance(ABC):
     """The maintenance of one generation of an index; a kind has ``contents`` at least."""
 
@@ -193,7 +203,9 @@ class KindMaintenance(ABC):
             model=live.schema.name,
             index=index.stored.name,
             fields=index.definition.fields,
-            values=index.layout.columns_in(violation.slot),
+            values=shown_values(live, index, violation.slot)
+            if live.schema.encrypted
+            else index.layout.columns_in(violation.slot),
             existing_key=live.layout.shown(violation.owner),
             key=live.layout.shown(change.pk),
         )

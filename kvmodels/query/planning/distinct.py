@@ -23,6 +23,7 @@ from kvmodels.query.plans import Distinct, QueryPlan
 from kvmodels.query.query import Query
 from kvmodels.schema.declare.expressions import Order
 from kvmodels.schema.definition.definition import ColumnSource
+from kvmodels.schema.filters.encrypted_fields import require_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ def plan_distinct(query: Query, live: LiveCollection) -> DistinctPlan:
     query = query.without_default_order()
     refuse_placed(query.placed, "distinct")
     fields = query.fields or ()
+    for field in fields:
+        require_plain(query.schema, field, "distinct")
     ordered = [field for field, _ in query.directions]
     if not set(ordered) <= set(fields):
         raise InvalidArgumentError(

@@ -22,6 +22,7 @@ from kvmodels.flows.bulk.options_and_results import BulkResult
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import (
     AnyFlow,
+    CallOutside,
     CountRows,
     Flow,
     Read,
@@ -40,7 +41,7 @@ from kvmodels.runtime.observing.operation import FinishedOperation, ObservedQuer
 
 T = TypeVar("T")
 
-_WAITS: Final = frozenset({ReserveWrites, Settle, Sleep, TakeTurn, WaitForCommit, WaitForKeys})
+_WAITS: Final = frozenset({CallOutside, ReserveWrites, Settle, Sleep, TakeTurn, WaitForCommit, WaitForKeys})
 
 _BY_KEY: Final = frozenset(
     {"bulk_create", "bulk_update", "insert", "mutate", "patch", "remove", "rename", "save", "update_or_create"}

@@ -102,9 +102,10 @@ class _Collection:
             fields={**optional, **shaped.fields},
             computed={name: one for member in members for name, one in member.computed.items()},
             column_codecs={name: one for schema in (*members, shaped) for name, one in schema.column_codecs.items()},
+            encrypted=tuple(dict.fromkeys(name for schema in schemas for name in schema.encrypted)),
             source=source,
             blobs=_blobs_of(self._by_class),
-            **_dispatched(shaped, variants, self._by_tag),
+            **dispatched(shaped, variants, self._by_tag),
         )
 
     def _indexes(self, shaped: ModelSchema) -> dict[str, IndexDefinition]:
@@ -259,7 +260,7 @@ def _view(collection: ModelSchema, variants: Variants, model: type[Any]) -> Mode
         relations=collection.relations,
         blobs=_blobs_of(by_class),
         time_fields=tuple({field.name: field for one in by_class.values() for field in one.time_fields}.values()),
-        **_dispatched(shaped, own, variants.by_tag),
+        **dispatched(shaped, own, variants.by_tag),
     )
 
 
@@ -268,7 +269,7 @@ def _blobs_of(by_class: Mapping[type[Any], ModelSchema]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for schema in by_class.values() for name in schema.blobs))
 
 
-def _dispatched(shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> dict[str, Any]:
+def dispatched(shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> dict[str, Any]:
     """Return the classes of a schema and the functions that dispatch by them; ``by_tag`` holds all readable classes."""
     readable = replace(variants, by_tag=by_tag)
 

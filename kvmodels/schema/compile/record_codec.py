@@ -18,6 +18,7 @@ from kvmodels._support import switches
 from kvmodels._support.naming import key_argument
 from kvmodels.errors import (
     DecodeError,
+    DecryptionError,
     InvalidArgumentError,
     InvalidValueError,
     KvModelsError,
@@ -35,7 +36,7 @@ from kvmodels.schema.definition.forms import (
     require_no_fields,
 )
 from kvmodels.schema.definition.upgrades import Upgrades, version_of
-from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD, VERSION_NOTE, same_stored, unchanged
+from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD, SEALED, VERSION_NOTE, same_stored, unchanged
 from kvmodels.schema.definition.variants import with_keys
 from kvmodels.schema.filters.changes import evaluated, keeps_extra, unknown_field
 from kvmodels.schema.instances import all_are_new, unknown_of
@@ -399,6 +400,14 @@ class RecordCodec:
                 field=RESERVED_FIELD,
                 reason=f"stored {version!r}, declared {self._schema_version}",
                 hint="A newer version of the program wrote it: update this one.",
+            )
+        sealed = reserved.get(SEALED, ())
+        if not self._names.isdisjoint(sealed):
+            raise DecryptionError(
+                "a field of a stored record is encrypted, and the database was opened without keys",
+                key=key,
+                model=self._name,
+                field=next(name for name in sealed if name in self._names),
             )
         # Every write computes the values of computed columns again, with the functions of the writing class.
         rest = {name: value for name, value in reserved.items() if name not in ("v", COMPUTED, VERSION_NOTE)}

@@ -19,7 +19,7 @@ from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.codecs.columns.registry import column_codec
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.compile.blobs import blob_form, check_blobs
-from kvmodels.schema.compile.columns import column_sources, declared_column, folded_field, naming
+from kvmodels.schema.compile.columns import column_sources, declared_column, folded_field, naming, stored_source
 from kvmodels.schema.compile.defaults import refuse_invalid_defaults
 from kvmodels.schema.compile.foreign_keys import foreign_keys
 from kvmodels.schema.compile.histories import check_history
@@ -38,6 +38,13 @@ from kvmodels.schema.definition.forms import Form, must_be_stored
 from kvmodels.schema.definition.kinds import kind_of
 from kvmodels.schema.definition.upgrades import Upgrades
 from kvmodels.schema.definition.values import RESERVED_FIELD
+from kvmodels.schema.encryption.fields import (
+    blind_source,
+    check_encrypted,
+    encrypted_fields,
+    hide_values,
+    without_blind,
+)
 from kvmodels.schema.filters.ordering import default_order
 
 SCHEMA_ATTRIBUTE = "__kv_schema__"
@@ -59,14 +66,16 @@ def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSch
     _complete(model)
     if shape is None:  # otherwise the fields of classes that are already compiled
         require_lasting_types(model)
+        hide_values(model)
     builder = FormBuilder(model.__name__)
     builder.validators = has_validators(model)
     fields = _Fields(model if shape is None else shape, builder)
     if shape is None:
         refuse_invalid_defaults(model, fields.forms)
-    check_history(model, options, tuple(column.field for column in fields.primary_key))
+    check_history(model, options, fields.key_names)
     check_blobs(model, options, fields.blobs)
-    computed = fields.folded()
+    fields.check_encrypted(options)
+    computed = fields.folded() | fields.blind(options)
     for index in options.indexes:
         if isinstance(index, Index) and index.key is not None:
             source = declared_column(model.__name__, fields.plain, index, index.key)
@@ -116,13 +125,14 @@ def _without_indexes(
     records = RecordCodec(
         model,
         fields.forms,
-        primary_key=tuple(column.field for column in fields.primary_key),
-        computed=tuple(computed.values()),
+        primary_key=fields.key_names,
+        computed=without_blind(computed.values()),
         schema_version=options.schema_version,
         proves=fields.has_validators and not options.trust_validators,
         runs_user_code=fields.has_validators or fields.has_conversions,
         upgrades=upgrades,
     )
+    steps: Mapping[str, Any] = {} if upgrades is None else upgrades.in_schema
     return ModelSchema(
         model=model,
         name=model.__name__,
@@ -133,7 +143,7 @@ def _without_indexes(
         column_codecs=fields.codecs,
         nullable_fields=frozenset(name for name, inner in fields.plain.items() if inner.nullable),
         computed={name: source.computed for name, source in computed.items() if source.computed is not None},
-        source=column_sources(model.__name__, fields.plain, computed),
+        source=column_sources(model.__name__, fields.unencrypted, computed),
         schema_version=options.schema_version,
         ttl_ms=options.ttl_ms,
         history=options.history,
@@ -145,12 +155,11 @@ def _without_indexes(
         time_fields=fields.time_fields,
         automatic_key=fields.automatic_key,
         shape=fields.shape,
-        upgrade=None if upgrades is None else upgrades.apply,
-        touched={} if upgrades is None else upgrades.touched,
-        upgrades_to=frozenset[int]() if upgrades is None else upgrades.versions,
+        **steps,
         fast_decoding=records.fast_decoding,
         revise=records.revise,
         prepare_many=records.prepare_many,
+        encrypted=tuple(fields.encrypted),
     )
 
 
@@ -210,6 +219,8 @@ class _Fields:
         self.entries = {
             name: [mark for mark in marks if isinstance(mark, EntryMarker)] for name, marks in self.markers.items()
         }
+        self.encrypted = encrypted_fields(self.markers)
+        self.unencrypted = {name: inner for name, inner in self.plain.items() if name not in self.encrypted}
         self.forms: dict[str, Form] = {}
         for name, info in infos.items():
             builder.field = name
@@ -218,15 +229,44 @@ class _Fields:
         self.blobs = tuple(name for name, inner in self.plain.items() if inner.annotation is Blob)
         self.has_validators, self.has_conversions = builder.validators, builder.conversions
         self.storage = {
-            name: FieldStorage(name, form.type_name, form.encode, form.decode, must_be_stored(infos[name]))
+            name: FieldStorage(name, self._type_name(name, form), form.encode, form.decode, must_be_stored(infos[name]))
             for name, form in self.forms.items()
         }
-        self.codecs = {name: codec for name in infos if (codec := self._codec_of(name)) is not None}
+        codecs = {name: codec for name in infos if (codec := self._codec_of(name)) is not None}
+        self.codecs = {name: codec for name, codec in codecs.items() if name not in self.encrypted}
+        self._refuse_encrypted_keys()
         self.primary_key = tuple(self._primary_key())
+        self.key_names = tuple(column.field for column in self.primary_key)
         types = {name: inner.annotation for name, inner in self.plain.items()}
-        keys = tuple(column.field for column in self.primary_key)
-        self.time_fields = tuple(time_fields(model, types, keys))
-        self.automatic_key = automatic_key(model, types, keys)
+        self.time_fields = tuple(time_fields(model, types, self.key_names))
+        self.automatic_key = automatic_key(model, types, self.key_names)
+
+    def _type_name(self, name: str, form: Form) -> str:
+        return f"encrypted[{form.type_name}]" if name in self.encrypted else form.type_name
+
+    def _refuse_encrypted_keys(self) -> None:
+        """Refuse an encrypted primary key, before it is missing as a column."""
+        for name in self.encrypted:
+            if any(isinstance(mark, PrimaryKey) for mark in self.markers[name]):
+                hint = "Keys are stored in plain: give the record a random key, and index the field."
+                raise self._error("a primary key is encrypted", name, option="PrimaryKey", hint=hint)
+
+    def check_encrypted(self, options: ModelOptions) -> None:
+        """Refuse every place that an encrypted field cannot have."""
+        if self.encrypted:
+            set_apart = dict.fromkeys([field.name for field in self.time_fields], "set")
+            set_apart |= {options.discriminator or "": "discriminator", **dict.fromkeys(self.blobs, "blob")}
+            check_encrypted(self.model, self.encrypted, self.markers, options.indexes, set_apart)
+
+    def blind(self, options: ModelOptions) -> dict[str, ColumnSource]:
+        """Return the sources of the blind values of encrypted fields with an index."""
+        named = {name for index in options.indexes for name in index.fields}
+        found: dict[str, ColumnSource] = {}
+        for field, mark in self.encrypted.items():
+            stored = stored_source(self.model, self.plain, field)
+            if stored is not None and (self.entries[field] or field in named):
+                found[field] = blind_source(field, mark, stored, self.entries[field])
+        return found
 
     def _markers_of(self, field: str, inner: Plain) -> Iterator[FieldMarker[Any]]:
         if field.startswith(RESERVED_FIELD):
@@ -280,6 +320,8 @@ class _Fields:
         """Return the sources of the fields that ``key=`` in a marker folds."""
         folded: dict[str, ColumnSource] = {}
         for field, marks in self.entries.items():
+            if field in self.encrypted:
+                continue  # its blind values are those of the folded ones
             source = folded_field(self.model, field, self.plain[field], marks)
             if source is None:
                 continue

@@ -57,6 +57,7 @@ class Computed:
             list.
         folds: whether it folds the field ``name``, so that operands are passed to the function too.
         takes_none: whether the function is called with None too; otherwise the column is None if an argument is.
+        blind: of an encrypted field, the id of the key of its blind values; None for any other column.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Computed:
     many: bool = False
     folds: bool = False
     takes_none: bool = False
+    blind: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class ColumnSource:
             end.
         computed: the computation, if the column is computed or folded.
         normalise: folds operands of a folded field before they are compared; None: operands are not folded.
+        given: of the blind values of an encrypted field, the source of its plain values, as operands are given.
     """
 
     name: str
@@ -91,6 +94,7 @@ class ColumnSource:
     many: bool = False
     computed: Computed | None = None
     normalise: Callable[[Any], Any] | None = None
+    given: ColumnSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,6 +462,7 @@ class CompiledDeclaration:
         resolved: for the collections and classes that the foreign keys lead to, the schema with these targets.
         links: the link models that were made for many-to-many relations, by name of the relation and by target.
         opened: the ``OpenedSchema`` of ``catalog/collection.py``, a higher package.
+        projectors: the projectors of a schema with a sealer, by their fields.
     """
 
     packers: dict[str, Callable[[Any], bytes] | None] = field(
@@ -472,6 +477,7 @@ class CompiledDeclaration:
     )
     links: dict[tuple[str, type[Any]], type[Any]] = field(default_factory=dict["tuple[str, type[Any]]", "type[Any]"])
     opened: object | None = None
+    projectors: dict[tuple[str, ...], Any] = field(default_factory=dict["tuple[str, ...]", Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -516,6 +522,9 @@ class ModelSchema:
         references: the foreign keys by field.
         targets: the schemas of their targets by field; none before a database is opened.
         relations: the many-to-many relations by name, of both sides; none before a database is opened.
+        encrypted: the fields whose values are encrypted in the store.
+        sealer: seals and opens them with the keys of a database (``schema/encryption/documents.py``); None before a
+            database is opened, and in one without keys and encrypted fields.
         compiled: values compiled from the declaration at first use.
     """
 
@@ -552,6 +561,8 @@ class ModelSchema:
     references: Mapping[str, Reference] = field(default_factory=dict[str, Reference])
     targets: dict[str, ModelSchema] = field(default_factory=dict[str, "ModelSchema"], compare=False, repr=False)
     relations: dict[str, Relation] = field(default_factory=dict[str, Relation], compare=False, repr=False)
+    encrypted: tuple[str, ...] = ()
+    sealer: Any = field(default=None, compare=False, repr=False)
     compiled: CompiledDeclaration = field(default_factory=CompiledDeclaration, init=False, compare=False, repr=False)
 
     def variant_of(self, instance: object) -> ModelSchema:

@@ -37,6 +37,7 @@ from kvmodels.core.values import KeyNumber
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.declare.annotations import Stored, container_kind, is_root, is_union, plain, type_name
 from kvmodels.schema.declare.blob import Blob
+from kvmodels.schema.declare.encrypted import Encrypted
 from kvmodels.schema.declare.markers import FieldMarker, refuse_marker_default
 from kvmodels.schema.declare.on_write import Automatic
 from kvmodels.schema.definition.collections import DICTS, deque_form, dict_like_form, secret_form, sequence_form
@@ -265,6 +266,11 @@ class FormBuilder:
         return None
 
     def _nested(self, annotation: Any, metadata: Iterable[Any]) -> Form:
+        metadata = tuple(metadata)
+        if any(mark is Encrypted or isinstance(mark, Encrypted) for mark in plain(annotation, metadata).metadata):
+            raise self._error(
+                "a part of a field is encrypted", annotation, "Encrypt the whole field of the record: Encrypted[...]."
+            )
         return self.form(annotation, [mark for mark in metadata if not isinstance(mark, FieldMarker)])
 
     def _object_form(self, cls: type[Any]) -> Form:

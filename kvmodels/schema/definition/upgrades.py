@@ -205,6 +205,12 @@ class Upgrades:
         self.touched: Mapping[str, int] = {name: step.to for step in steps for name in step.touches}
         """By field, the highest version whose upgrade touches it."""
         self.versions = frozenset(step.to for step in steps)
+        self.in_schema: Mapping[str, Any] = {
+            "upgrade": self.apply,
+            "touched": self.touched,
+            "upgrades_to": self.versions,
+        }
+        """The arguments of ``ModelSchema`` that describe them."""
 
     def apply(self, document: Document, key: tuple[Any, ...]) -> Document:
         """Return the document of the declared version; the same document if no upgrade is outstanding.

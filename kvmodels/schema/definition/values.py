@@ -32,11 +32,14 @@ from kvmodels.core.ulid import ULID
 from kvmodels.schema.definition.definition import Column, Document, ModelSchema
 
 RESERVED_FIELD = "$kv"
-"""The key of the library's own data in a document: ``v``, the schema version if it is above 1, and ``c``, the values of
-computed columns."""
+"""The key of the library's own data in a document: ``v``, the schema version if it is above 1; ``c``, the values of
+computed columns; ``e``, the names of sealed fields; and ``h``."""
 
 COMPUTED = "c"
 """The key of the values of computed columns in the library's own data."""
+
+SEALED: Final = "e"
+"""The key of the names of sealed fields, in order."""
 
 VERSION_NOTE: Final = "h"
 """The key of the begin of the version, its writer and its time, in a collection with a history."""

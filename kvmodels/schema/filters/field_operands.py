@@ -15,6 +15,7 @@ from kvmodels.errors import InvalidValueError
 from kvmodels.schema.definition.definition import ColumnSource, Document, ModelSchema
 from kvmodels.schema.definition.values import reader
 from kvmodels.schema.filters.changes import F, Term
+from kvmodels.schema.filters.encrypted_fields import require_plain
 from kvmodels.schema.filters.operands import known_field, refused
 
 OF_FIELDS: Final = "of_fields"
@@ -46,6 +47,8 @@ def field_operand(schema: ModelSchema, field: str, lookup: str, operand: Term) -
         raise refused(schema, field, operand, "a field is compared with a value or another field", hint)
     wanted = "exact" if lookup == "ne" else lookup
     other = known_field(schema, operand.field)
+    for name in (field, other):
+        require_plain(schema, name, "F")
     left, right = schema.source(field), schema.source(other)
     if wanted not in _TESTS or left is None or right is None or left.many or right.many:
         hint = "Two fields of one value each are compared by exact, ne, lt, lte, gt and gte."

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 from kvmodels._support import suggest as spelling
 from kvmodels.codecs.columns.scalars import BYTES, DECIMAL
-from kvmodels.errors import DecodeError, InvalidValueError, UnknownFieldError, UnknownLookupError
+from kvmodels.errors import DecodeError, InvalidValueError, SchemaMismatchError, UnknownFieldError, UnknownLookupError
 from kvmodels.schema.declare.annotations import container_kind, nested_fields, plain
 from kvmodels.schema.declare.expressions import (
     Comparable,
@@ -34,6 +34,7 @@ from kvmodels.schema.declare.expressions import (
 from kvmodels.schema.definition.definition import Column, ColumnSource, ModelSchema
 from kvmodels.schema.definition.properties import hint_to_query
 from kvmodels.schema.definition.variants import constructor_of, key_given
+from kvmodels.schema.filters.encrypted_fields import lookups_of_blind
 from kvmodels.schema.filters.kind_lookups import KindKeyword, kind_keyword, kind_lookups_of, without_index
 from kvmodels.schema.filters.relation_keywords import RelationKeyword, refuse_relation, relation_keyword
 from kvmodels.schema.filters.validation import validated, validated_whole, value_validator
@@ -132,6 +133,8 @@ def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, e
     """Return the lookups of a field (``source`` None: of an unordered type), or of its elements."""
     if name == PRIMARY_KEY:
         return _KEY
+    if schema.encrypted and name.partition(".")[0] in schema.encrypted:
+        return lookups_of_blind(source)
     if source is None:
         return _WHOLE
     if source.many and not element:
@@ -162,6 +165,8 @@ def unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable
     names = sorted(known)
     near = None if lookup in _ELSEWHERE else spelling.closest(lookup, names)
     hint = f"{_ELSEWHERE.get(lookup, '')}It has: {', '.join(names)}."
+    if field in schema.encrypted:
+        hint = f"The field is encrypted: a blind index finds equal values alone. {hint}"
     target = schema.targets.get(field)
     if target is not None:
         near = near or spelling.closest(lookup, target.fields)
@@ -345,7 +350,7 @@ def takes_as_given(schema: ModelSchema, name: str) -> bool:
 
 def value_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
     """Return the value in the form of the column: a str is parsed (to a UUID, a date), then folded."""
-    converted = _converted(schema, source.name, source, value)
+    converted = _converted(schema, source.name, source.given or source, value)
     if source.normalise is not None:
         converted = _normalised(schema, source, converted, source.codec.pack)
     return comparable(converted)
@@ -508,6 +513,8 @@ def _normalised(schema: ModelSchema, source: ColumnSource, value: Any, check: Ca
     assert source.normalise is not None  # callers have checked it
     try:
         folded = source.normalise(value)
+    except SchemaMismatchError:  # the key of blind values is missing
+        raise
     except Exception as error:  # a user function may raise anything
         raise InvalidValueError(
             "the key function of a field failed for an operand",

@@ -38,7 +38,7 @@ def _field_of(schema: ModelSchema, name: str) -> str:
             hint='Name fields of the model itself: ordering = ("-created", "name").',
         ) from None
     source = None if field == PRIMARY_KEY else schema.source(field)
-    if field != PRIMARY_KEY and (source is None or source.many):
+    if field != PRIMARY_KEY and (source is None or source.many or source.given is not None):
         raise ModelDefinitionError(
             "values of a field in the default order have no order",
             model=schema.name,

@@ -76,7 +76,7 @@ def _of_column(schema: ModelSchema, source: ColumnSource) -> Validate | None:
         if made is None:
             return source.nullable
         try:
-            source.codec.pack(made)
+            (source.given or source).codec.pack(made)
         except InvalidValueError:
             return False
         return True

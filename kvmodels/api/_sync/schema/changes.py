@@ -27,6 +27,7 @@ from kvmodels.flows.check import tenants as tenant_checks
 from kvmodels.flows.evolution import apply as plan_apply
 from kvmodels.flows.evolution import build as building
 from kvmodels.flows.evolution import migrate as migrate_flows
+from kvmodels.flows.evolution import rotation as rotations
 from kvmodels.flows.evolution import throttle as pace
 from kvmodels.flows.evolution import violations as listing
 from kvmodels.flows.evolution.throttle import SAMPLE
@@ -362,6 +363,40 @@ class SchemaChanges(ABC):
         """
         with listening.listener(progress, "migrate") as listen:
             return self._run("migrate", self._core.migrate(model, forget, pace.Pace(listen, throttle)))
+
+    def rotate(
+        self,
+        model: type[KvModel],
+        *,
+        to: int,
+        progress: bool | Callable[[pace.SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+    ) -> rotations.RotationReport:
+        """Seal the encrypted fields of a model with another key, while other processes read and write.
+
+        Give the new key to every process first. From the first commit on, all of them write with it. At the end the
+        header no longer lists the old key: only then may it leave the ring. It can be resumed, by any number of
+        processes.
+
+        Args:
+            model: one of the registered models.
+            to: the id of the new key.
+            progress: True for a progress bar (extra ``rich``), or a function that is called after each batch with a
+                ``SchemaProgress``; an exception that it raises stops the work, which the next call resumes.
+            throttle: the maximum number of records per second; None for no limit.
+
+        Returns:
+            The number of sealed records and old versions, and the records that cannot be opened. Cost: reads every
+            record and every old version once, with one commit per batch.
+
+        Raises:
+            InvalidArgumentError: this process does not have the key, the model has no encrypted field, or the throttle
+                is not a positive number.
+            SchemaMismatchError: this process must not write to the collection, or another one rotates to another key.
+            RetriesExhaustedError: a batch met a conflict in every attempt.
+        """
+        with listening.listener(progress, "rotate") as listen:
+            return self._run("rotate", self._core.rotate(model, to, pace.Pace(listen, throttle)))
 
     def violations(
         self, model: type[KvModel], index: str | None = None, *, limit: int = 1_000

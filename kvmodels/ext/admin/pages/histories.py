@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette_admin.flash import flash
 
+from kvmodels._support.secret_values import HIDDEN
 from kvmodels.errors import DoesNotExist, KvModelsError, StaleObjectError
 from kvmodels.ext.admin.backend import AdminAction
 from kvmodels.ext.admin.differences import Difference, difference
@@ -92,9 +93,14 @@ class HistoryPages(RecordsPage):
     def _differences(self, revision: Revision[Any]) -> list[Difference]:
         """Return the fields that a version has changed; all fields if the version before it is not kept."""
         if revision.changes is not None:
-            return [difference(name, before, after) for name, (before, after) in revision.changes.items()]
+            return [self._difference(name, *pair) for name, pair in revision.changes.items()]
         values: Mapping[str, Any] = {} if revision.record is None else revision.record.__dict__
-        return [difference(name, None, value) for name, value in values.items()]
+        return [self._difference(name, None, value) for name, value in values.items()]
+
+    def _difference(self, name: str, before: Any, after: Any) -> Difference:
+        if name not in self.backend.hidden_fields(self.model):
+            return difference(name, before, after)
+        return difference(name, *(None if value is None else HIDDEN for value in (before, after)))
 
     def _is_insert(self, revision: Revision[Any]) -> bool:
         return revision.changes is not None and self.key_names[0] in revision.changes
@@ -124,7 +130,9 @@ class HistoryPages(RecordsPage):
         names = dict(zip(self.key_names, keys, strict=True))
         values = names if revision.record is None else revision.record.__dict__
         key = {name: value_text(value) for name, value in names.items()}
-        return {"key": key, "revision": revision, "cells": [values.get(name) for name in columns]}
+        hidden = self.backend.hidden_fields(self.model)
+        cells = [HIDDEN if name in hidden and values.get(name) is not None else values.get(name) for name in columns]
+        return {"key": key, "revision": revision, "cells": cells}
 
     @page("/restore", posts=True)
     async def restore(self, request: Request) -> Response:

@@ -61,7 +61,7 @@ class QueryPage(StorePage):
         return {
             "window": window,
             "columns": columns,
-            "rows": [[getattr(item, column, None) for column in columns] for item in window.items],
+            "rows": [[self.backend.value_of(item, column) for column in columns] for item in window.items],
             "plan": plan,
             "tree": plan.tree(),
             "refusal": refusal,

@@ -179,17 +179,19 @@ class RecordsPage(StorePage):
         indexes = self.description.indexes
         indexed = [name for index in indexes for name in (*(column.name for column in index.columns), *index.fields)]
         names = [field.name for field in self.description.fields]
-        ordered = dict.fromkeys([*self.key_names, *(name for name in indexed if name in names), *names])
-        return list(ordered)[:_MOST_COLUMNS]
+        ordered = [*self.key_names, *(name for name in indexed if name in names), *names]
+        return list(dict.fromkeys(ordered))[:_MOST_COLUMNS]
 
     def row(self, request: Request, record: Any) -> dict[str, Any]:
         """Return a record for a table."""
         targets = {field.name: field.target for field in self.fields}
-        cells: list[dict[str, Any]] = []
-        for name in self.columns():
-            value = getattr(record, name, None)
-            cells.append({"value": value, "url": self.reference_url(request, targets.get(name), value)})
+        cells = [self._cell(request, record, name, targets) for name in self.columns()]
         return {"cells": cells, "url": self.record_url(request, "", record), "key": self.key_query(record)}
+
+    def _cell(self, request: Request, record: Any, name: str, targets: Mapping[str, str | None]) -> dict[str, Any]:
+        """Return a field of a record for a page, with the page of the record that it refers to."""
+        value = self.backend.value_of(record, name)
+        return {"name": name, "value": value, "url": self.reference_url(request, targets.get(name), value)}
 
     def list_url(self, request: Request, parameters: Sequence[tuple[str, str]], size: int) -> str:
         """Return the URL of the first page of a query."""
@@ -221,17 +223,13 @@ class RecordsPage(StorePage):
         record = await self._found(request)
         kind = class_of(record)
         targets = {field.name: field.target for field in form_fields(kind)}
-        values = [(name, getattr(record, name)) for name in kind.model_fields]
         return self.render(
             request,
             "record.html",
             heading=self.key_text(record),
             record=record,
             kind=kind,
-            values=[
-                {"name": name, "value": value, "url": self.reference_url(request, targets.get(name), value)}
-                for name, value in values
-            ],
+            values=[self._cell(request, record, name, targets) for name in kind.model_fields],
             referrers=referrers_of(self.backend, request, self.collection, record, self.key_names),
             edit_url=self.record_url(request, "/edit", record),
             key=self.key_query(record),
@@ -434,7 +432,8 @@ class RecordsPage(StorePage):
         return classes.get(wanted or "", self.model)
 
     def _editable(self, kind: type[KvModel]) -> tuple[FormField, ...]:
-        return tuple(field for field in form_fields(kind) if field.name not in self.key_names)
+        left_out = {*self.key_names, *self.backend.hidden_fields(kind)}
+        return tuple(field for field in form_fields(kind) if field.name not in left_out)
 
     async def _form(
         self,

@@ -25,7 +25,12 @@ class TenantBackend(Backend):
     """
 
     def __init__(self, whole: Backend) -> None:
-        super().__init__(whole.store, readonly=whole.readonly, permission=whole.permission)
+        super().__init__(
+            whole.store,
+            readonly=whole.readonly,
+            permission=whole.permission,
+            show_encrypted=whole.shows_encrypted,
+        )
 
     @property
     def tenant(self) -> str | None:

@@ -1,0 +1,113 @@
+"""From plain to encrypted on stored records, and back: with old versions, beside releases that were started before."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pytest
+
+from kvmodels import (
+    Database,
+    DecryptionError,
+    Encrypted,
+    Field,
+    Indexed,
+    KvModel,
+    PrimaryKey,
+    SchemaChangeRefusedError,
+    SchemaMismatchError,
+    Unique,
+)
+from tests.encryption.models import RING, Plain, PlainAgain, Sealed, holders, names
+
+_NUMBERS = count()
+
+
+@pytest.fixture
+def url() -> str:
+    return f"memory://changed_{next(_NUMBERS)}"
+
+
+def filled(url: str) -> Database:
+    db = Database(url, models=[Plain])
+    db[Plain].bulk_create([Plain(id=number, name=f"Planted {number}", insurance=f"P-{number}") for number in range(30)])
+    db[Plain].patch(1, name="Planted new")
+    db[Plain].remove(2)
+    return db
+
+
+def rules(db: Database) -> list[tuple[str | None, str]]:
+    return [(step.subject, step.rule) for step in db.plan().steps]
+
+
+def test_every_record_entry_and_old_version_is_sealed(url: str):
+    with filled(url) as old, Database(url, models=[Sealed], keys=RING) as db:
+        assert db[Sealed].get(1).name == "Planted new", "records are read before"
+        with pytest.raises(SchemaMismatchError):
+            db[Sealed].insert(Sealed(id=99, name="x", insurance="y"))
+        old[Plain].patch(3, name="Planted late")
+        assert ("name", "field_encrypted") in rules(db)
+        assert db.apply().complete
+        assert db.plan().is_current
+        assert holders(db, "Planted") == []
+        assert holders(db, "P-1") == []
+        with pytest.raises(SchemaMismatchError):
+            old[Plain].patch(4, name="Planted")
+        assert names(db[Sealed].history(1)) == ["Planted new", "Planted 1"]
+        assert db[Sealed].restore(2).name == "Planted 2"
+        assert db[Sealed].get(insurance="P-7").name == "Planted 7"
+        assert db.check().ok
+
+
+def test_afterwards_a_plain_value_is_refused(url: str):
+    with filled(url), Database(url, models=[Sealed], keys=RING) as db:
+        db.apply()
+        stored: Any = {"id": 5, "name": "forged", "insurance": "P-5", "ward": "a"}
+        db.kv.unsafe().set(("patients", 5), stored)
+        with pytest.raises(DecryptionError, match="plain value"):
+            db[Sealed].get(5)
+
+
+def test_an_interrupted_change_is_finished(url: str):
+    with filled(url), Database(url, models=[Sealed], keys=RING) as db:
+
+        def interrupted(progress: Any) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            db.apply(progress=interrupted)
+        assert (None, "encryption_unfinished") in rules(db)
+        assert not db.plan().is_current
+        assert {found.name for found in db[Sealed].all()} >= {"Planted 0", "Planted new"}
+        assert db.apply().complete
+        assert holders(db, "Planted") == []
+
+
+def test_and_back_to_plain(url: str):
+    with filled(url), Database(url, models=[Sealed], keys=RING) as before:
+        before.apply()
+        with Database(url, models=[PlainAgain], keys=RING) as db:
+            assert ("name", "field_decrypted") in rules(db)
+            assert db[PlainAgain].get(1).name == "Planted new"
+            assert db.apply().complete
+            assert db.plan().is_current
+            assert db.check().ok
+            assert db[PlainAgain].get(insurance="P-7").name == "Planted 7"
+            assert names(db[PlainAgain].history(1)) == ["Planted new", "Planted 1"]
+        with Database(url, models=[PlainAgain]) as db:
+            db[PlainAgain].insert(PlainAgain(id=77, name="x", insurance="y"))
+            assert db[PlainAgain].restore(2).name == "Planted 2", "keys are of no use any more"
+
+
+def test_without_a_higher_schema_version_it_is_refused(url: str):
+    class Unraised(KvModel, collection="patients"):
+        id: PrimaryKey[int]
+        name: Encrypted[str]
+        insurance: Unique[str]
+        ward: Indexed[str] = Field(default="a")
+
+    with filled(url), Database(url, models=[Unraised], keys=RING) as db:
+        with pytest.raises(SchemaChangeRefusedError) as caught:
+            db.apply()
+        assert "patients.name: field_encrypted_unversioned" in caught.value.steps
