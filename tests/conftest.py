@@ -267,8 +267,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if limits is not None and test not in limited_suites.ONCE:
         _run_twice(metafunc, "_store_limits", {"ample": None, limits.name: limits}, limited_suites)
     servers = server_suites.servers_of(module, test)
-    over_connect = [] if metafunc.definition.get_closest_marker("soak") else connect_suites.connect_of(module, test)
-    others = [*over_connect, *server_suites.etcd_of(module, test), *part_suites.parts_of(module, test, over_connect)]
+    is_long = metafunc.definition.get_closest_marker("soak") is not None
+    over_connect = [] if is_long else connect_suites.connect_of(module, test)
+    parts = part_suites.parts_of(module, test, over_connect)
+    if is_long or "tmp_path" in metafunc.fixturenames:
+        parts = part_suites.without_rare_servers(module, parts)
+    others = [*over_connect, *server_suites.etcd_of(module, test), *parts]
     if servers or others:
         runs = [pytest.param(None, id="here"), *servers, *others]
         metafunc.parametrize("_server_stores", _asked_for(metafunc.config, runs), indirect=True)

@@ -17,7 +17,8 @@ PART = "part"
 
 ON_POSTGRES = "part-postgres"
 ON_ETCD = "part-etcd"
-"""Parts of stores on servers, for the modules that also run through a proxy; on etcd for the tests that run there."""
+"""Parts of stores on servers: in `make test-servers` for the modules that also run through a proxy, in the soak for the
+others; on etcd for the tests that run there."""
 
 IN_CHECK = frozenset(
     {
@@ -65,9 +66,17 @@ def parts_of(module: str, test: str, runs: list[Any]) -> list[Any]:
     if module not in SUITES - OF_THE_STORE or test in ONCE:
         return []
     over_connect = in_the_soak(OVER_CONNECT) if any(run.values == ("connect-own",) for run in runs) else []
-    servers: list[Any] = []
+    on_etcd = etcd_of(module, test)[:1]
     if module in THROUGH_A_PROXY:
-        on_etcd = [pytest.param(ON_ETCD, marks=run.marks) for run in etcd_of(module, test)[:1]]
         on_postgres = in_the_soak if test in ON_ONE_SERVER else in_test_servers
-        servers = [*on_postgres(ON_POSTGRES), *on_etcd, *over_connect]
-    return [*([pytest.param(PART)] if module in IN_CHECK else in_test_servers(PART)), *servers]
+        servers = [*on_postgres(ON_POSTGRES), *[pytest.param(ON_ETCD, marks=run.marks) for run in on_etcd]]
+    else:
+        servers = in_the_soak(ON_POSTGRES, *[ON_ETCD for _ in on_etcd])
+    return [*([pytest.param(PART)] if module in IN_CHECK else in_test_servers(PART)), *servers, *over_connect]
+
+
+def without_rare_servers(module: str, parts: list[Any]) -> list[Any]:
+    """Return the runs of a test that is long, or has files: in parts on servers those of ``THROUGH_A_PROXY`` alone."""
+    if module in THROUGH_A_PROXY:
+        return parts
+    return [one for one in parts if one.values not in ((ON_POSTGRES,), (ON_ETCD,))]

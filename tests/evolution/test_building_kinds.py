@@ -186,7 +186,7 @@ def test_every_kind_of_index_is_built_beside_writers_by_two_builders_that_are_ki
 @pytest.mark.parametrize("seed", range(5))
 def test_builds_of_every_kind_over_large_collections_beside_writers(tmp_path, seed):
     names = [index.name for index in SPEC.indexes]
-    assert len(names) == 25
+    assert len(names) >= 25
     every_kind(tmp_path / "kinds.db", seed, records=360, writers=4, kills=20, names=names[seed::5])
 
 
