@@ -12,6 +12,7 @@ from tests.worlds import in_test_servers, in_the_soak
 
 SUITES = frozenset(
     {
+        "tests.blobs.test_history",
         "tests.bulk.test_beside_writers",
         "tests.bulk.test_partial_upserts",
         "tests.bulk.test_refused_records",
@@ -198,6 +199,7 @@ WITH_MANY_OPERATIONS = frozenset(
 
 IN_THE_SOAK_ON_ETCD = frozenset(
     {
+        "tests.blobs.test_history",
         "tests.bulk.test_beside_writers",
         "tests.bulk.test_resuming",
         "tests.damage.test_beside_writers",

@@ -15,10 +15,17 @@ from typing import Any, Final
 from kvmodels._support.naming import show_public_path
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.blobs.reading import damaged, read_chunks
+from kvmodels.flows.blobs.sweep import sweep_blobs
+from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow
 from kvmodels.schema.declare.blob import StoredBlob
 
 _AT_ONCE: Final = 1024 * 1024
+
+SWEEP_EVERY_S: Final = 3_600
+"""Seconds between two sweeps in the background."""
+
+SWEPT_AT_ONCE: Final = 1_000
 _HOW: Final = {True: "async with", False: "with"}
 
 
@@ -230,9 +237,22 @@ class BlobStore:
         run: runs a flow to its end; with ``is_async`` it returns a coroutine.
     """
 
-    def __init__(self, run: Callable[[Flow[Any]], Any], *, is_async: bool) -> None:
+    def __init__(
+        self, run: Callable[[Flow[Any]], Any], *, is_async: bool, start: Callable[[Flow[int]], object]
+    ) -> None:
         self.run = run
         self.is_async = is_async
+        self._start = start
+        self._swept: float | None = None
+
+    def wrote(self, context: Context) -> None:
+        """Sweep in the background if the process has written blobs for an hour since the last time."""
+        time = context.monotonic()
+        before = self._swept
+        if before is None or time - before >= SWEEP_EVERY_S:
+            self._swept = time
+            if before is not None:
+                self._start(sweep_blobs(context, SWEPT_AT_ONCE))
 
     def open(self, blob: StoredBlob, /) -> OpenBlob:
         """Return the content as a file, in a block."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 from kvmodels import AsyncDatabase, Database, InvalidArgumentError
+from kvmodels.api.blob_files import SWEEP_EVERY_S
+from kvmodels.api.core import DatabaseCore
 from kvmodels.catalog.keyspace import chunk_key, loose_key
 from kvmodels.core.keys import decode_key
+from kvmodels.engines.memory.engine import MemoryEngine
 from tests.blobs.stores import DAY_MS, MODELS, Paper, Will, content, require_owners, stored_ids
 from tests.kv.stores import Clock
 
@@ -68,3 +72,39 @@ def test_the_limit_of_a_sweep_is_checked() -> None:
             with pytest.raises(InvalidArgumentError):
                 db.sweep_blobs(limit=limit)  # type: ignore[arg-type]
         require_owners(db)
+
+
+def test_a_process_that_stores_files_sweeps_once_an_hour() -> None:
+    clock, seconds = Clock(), [0.0]
+    core = DatabaseCore(MODELS, monotonic=lambda: seconds[0])
+    with Database.from_engine(MemoryEngine(clock=clock), core) as db:
+        for key in (1, 2):
+            db[Paper].create(id=key, scan=content(b"a"))
+            db[Paper].remove(key)
+        clock.ms += DAY_MS
+        db[Paper].create(id=3, scan=content(b"b"))
+        assert len(stored_ids(db)) == 3
+        seconds[0] += SWEEP_EVERY_S
+        db[Paper].create(id=4, scan=content(b"c"))
+        for thread in threading.enumerate():
+            if thread.name == "kvmodels-blobs":
+                thread.join()
+        assert len(stored_ids(db)) == 2
+        require_owners(db)
+
+
+def test_an_asynchronous_process_sweeps_in_a_task() -> None:
+    async def scene() -> None:
+        clock, seconds = Clock(), [0.0]
+        core = DatabaseCore(MODELS, monotonic=lambda: seconds[0])
+        async with AsyncDatabase.from_engine(MemoryEngine(clock=clock), core) as db:
+            await db[Paper].create(id=1, scan=content(b"a"))
+            await db[Paper].remove(1)
+            clock.ms += DAY_MS
+            seconds[0] += SWEEP_EVERY_S
+            await db[Paper].create(id=2, scan=content(b"b"))
+            await asyncio.gather(*(one for one in asyncio.all_tasks() if one.get_name() == "kvmodels-blobs"))
+            assert await db.sweep_blobs() == 0
+            assert await db.kv.count(("__kvmodels__", "loose")) == 0
+
+    asyncio.run(scene())

@@ -18,7 +18,7 @@ from kvmodels.api.blob_files import BlobStore
 from kvmodels.api.core import ObservedModel
 from kvmodels.api.opening import Opening
 from kvmodels.engines.contract import AsyncSnapshot, Engine, Snapshot
-from kvmodels.errors import EngineError, InvalidArgumentError, UnsupportedError
+from kvmodels.errors import EngineError, InvalidArgumentError, KvModelsError, UnsupportedError
 from kvmodels.flows.context import Context
 from kvmodels.flows.describe import preview as previews
 from kvmodels.flows.effects import AnyFlow
@@ -78,8 +78,17 @@ async def engine_of(opening: Opening) -> Engine:
 
 
 def blob_home(opening: Opening) -> BlobStore:
-    """Return the object that opens the blobs of a database."""
-    return BlobStore(lambda flow: run(opening.open(), flow), is_async=True)
+    """Return the object that opens the blobs of a database, and sweeps them in the background."""
+
+    async def sweep(flow: AnyFlow[int]) -> None:
+        with contextlib.suppress(KvModelsError):  # the store was closed meanwhile; the next sweep continues
+            await run(opening.open(), flow)
+
+    def start(flow: AnyFlow[int]) -> None:
+        with contextlib.suppress(EngineError):  # no thread can be started
+            start_worker(partial(sweep, flow), "kvmodels-blobs")
+
+    return BlobStore(lambda flow: run(opening.open(), flow), is_async=True, start=start)
 
 
 async def close_store(opening: Opening) -> None:

@@ -11,6 +11,7 @@ import inspect
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from kvmodels._support.naming import short_repr
@@ -20,7 +21,7 @@ from kvmodels.api.opening import Opening
 from kvmodels.core.operations import Entry
 from kvmodels.engines.contract import Engine, Snapshot
 from kvmodels.engines.shared.threads import start_thread
-from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsError
+from kvmodels.errors import EngineError, InvalidArgumentError, InvalidValueError, KvModelsError
 from kvmodels.flows.context import Context
 from kvmodels.flows.describe import kv_views
 from kvmodels.flows.describe import preview as previews
@@ -61,8 +62,17 @@ def perform(
 
 
 def blob_home(opening: Opening) -> BlobStore:
-    """Return the object that opens the blobs of a database."""
-    return BlobStore(lambda flow: run(opening.open(), flow), is_async=False)
+    """Return the object that opens the blobs of a database, and sweeps them in the background."""
+
+    def sweep(flow: AnyFlow[int]) -> None:
+        with contextlib.suppress(KvModelsError):  # the store was closed meanwhile; the next sweep continues
+            run(opening.open(), flow)
+
+    def start(flow: AnyFlow[int]) -> None:
+        with contextlib.suppress(EngineError):  # no thread can be started
+            start_worker(partial(sweep, flow), "kvmodels-blobs")
+
+    return BlobStore(lambda flow: run(opening.open(), flow), is_async=False, start=start)
 
 
 def open_eagerly(open_: Callable[[], object]) -> None:

@@ -108,6 +108,8 @@ def _require_writable(context: Context, schema: ModelSchema) -> Flow[None]:
 
 def own_blob(context: Context, blob: Blob) -> Flow[Blob]:
     """Return a blob for one place: this one if it is pending, and stored now; else a copy of its content."""
+    if context.blob_home is not None and context.transaction is None:
+        context.blob_home.wrote(context)
     if not blob.is_stored:
         blob.became((yield from new_content(context, blob)), context.blob_home)
         return blob

@@ -74,6 +74,10 @@ class BlobHome(Protocol):
         """Return the content as a file."""
         ...
 
+    def wrote(self, context: Any, /) -> None:
+        """Take note that a flow with this context has stored content."""
+        ...
+
 
 class Blob:
     """A file beside a record: the type of a field, and its values.
