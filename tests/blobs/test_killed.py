@@ -38,7 +38,8 @@ def require_nothing_left(url: str) -> None:
         db.sweep_blobs()
         require_owners(db)
         assert all(value["due"] is None for value in loose(db).values())
-        owned = {blob.stored.id for model in MODELS for one in db[model].all() if (blob := one.scan) is not None}
+        blobs = [getattr(one, "scan", None) for model in MODELS for one in db[model].all()]
+        owned = {blob.stored.id for blob in blobs if blob is not None}
         assert stored_ids(db) == owned | loose(db).keys()
 
 
