@@ -103,6 +103,8 @@ _NAMES_OF = {
     "schema.kinds.rank": "RankIndex",
     "schema.kinds.search": "SearchIndex",
     "schema.kinds.trigram": "TrigramIndex",
+    "schema.kinds.vector": "VectorIndex",
+    "schema.vectors.vector": "Vector",
     "schema.words.search": "Search",
 }
 """The names of each module, below this package. Errors are not listed: all of them are public."""

@@ -208,6 +208,8 @@ from kvmodels.schema.kinds.interval import IntervalIndex as IntervalIndex
 from kvmodels.schema.kinds.rank import RankIndex as RankIndex
 from kvmodels.schema.kinds.search import SearchIndex as SearchIndex
 from kvmodels.schema.kinds.trigram import TrigramIndex as TrigramIndex
+from kvmodels.schema.kinds.vector import VectorIndex as VectorIndex
+from kvmodels.schema.vectors.vector import Vector as Vector
 from kvmodels.schema.words.search import Search as Search
 
 __all__ = [
@@ -414,6 +416,8 @@ __all__ = [
     "UnsupportedError",
     "Upgrade",
     "ValueTooLargeError",
+    "Vector",
+    "VectorIndex",
     "Version",
     "col",
     "describe",

@@ -43,6 +43,7 @@ IN_TEST_SERVERS: Final[dict[str, tuple[str, ...]]] = {
     "tests.search.test_search_lookups": ("connect", *BOTH),
     "tests.transactions.test_bank": (DENOKV,),
     "tests.services.test_automatic_keys": (DENOKV,),
+    "tests.vectors.test_vector_queries": ("connect", *BOTH),
     "tests.services.test_expected_versions": BOTH,
 }
 """Modules that need a few seconds, and on what they run."""

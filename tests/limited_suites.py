@@ -34,6 +34,7 @@ SUITES: dict[str, Limits] = {
     "tests.kinds.test_exclusions_at_random": FEW,
     "tests.kinds.test_interval_queries": FEW,
     "tests.kinds.test_trigram_queries": FEW,
+    "tests.vectors.test_vector_queries": FEW,
     "tests.kinds.test_ranked_queries": BARE_READS,
     "tests.locks.test_locks": UNTOLD,
     "tests.query.test_aggregate": MANY_CHECKS,
@@ -82,6 +83,7 @@ IN_TEST_SERVERS = {
     "tests.references.test_cascades_at_random",
     "tests.search.test_ranked_searches",
     "tests.search.test_search_lookups",
+    "tests.vectors.test_vector_queries",
 }
 """Whose second run is left to `make test-servers`: `make test` has that of `test_ranked_queries` and `test_unions`."""
 

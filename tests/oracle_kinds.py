@@ -13,6 +13,8 @@ from math import floor
 from struct import pack
 from typing import Any
 
+import numpy as np
+
 from kvmodels.core.keys import encode_key
 from tests.oracle_columns import column_part, python_form
 from tests.oracle_specs import CollectionSpec, IndexSpec, values_at
@@ -51,6 +53,9 @@ def special_parts(spec: CollectionSpec, index: IndexSpec, document: Mapping[str,
         assert index.terms is not None
         (packed,) = spec.values(document, index.terms)
         return word_rows(packed, len(index.of))
+    if index.special == "vector":
+        data = _value(document, index.of[0])
+        return [] if data is None else [((), _vector(index.form or "", data))]
     assert index.special == "interval"
     return _interval(spec, index.of, *(_value(document, name) for name in index.of))
 
@@ -82,6 +87,19 @@ def _place(lat: Any, lon: Any) -> list[Special]:
     columns, rows = _digits(lon + 180.0, 360.0), _digits(lat + 90.0, 180.0)
     cell = int("".join(f"{column}{row}" for column, row in zip(columns, rows, strict=True)), 2)
     return [((cell.to_bytes(7, "big"),), pack(">dd", lat, lon))]
+
+
+def _vector(form: str, data: bytes) -> bytes:
+    """The stored form of a vector; the scale of int8 is the least float32 that 127 times is the greatest number."""
+    numbers = np.frombuffer(data, "<f4")
+    if form != "int8":
+        return numbers.astype("<f2" if form == "float16" else "<f4").tobytes()
+    largest = np.float64(np.abs(numbers).max())
+    scale = np.float32(largest / 127)
+    if np.float64(scale) * 127 < largest:
+        scale = np.nextafter(scale, np.float32(np.inf))
+    whole = np.rint(numbers.astype(np.float64) / np.float64(scale)) if scale else np.zeros(len(numbers))
+    return scale.tobytes() + whole.astype(np.int8).tobytes()
 
 
 def _digits(degrees: float, whole: float) -> str:

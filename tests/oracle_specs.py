@@ -25,6 +25,7 @@ SPECIAL: Mapping[str, str] = {
     "ExclusionConstraint": "exclusion",
     "RankIndex": "rank",
     "SearchIndex": "search",
+    "VectorIndex": "vector",
 }
 """The kinds of entries that ``tests/oracle_kinds.py`` tells, as the catalogue names them, by their declarations."""
 DEEPEST_PATH = 4
@@ -38,7 +39,8 @@ class IndexSpec:
     index of entries. ``special`` is the kind of an index whose entries ``tests/oracle_kinds.py`` tells, and ``of`` are
     its fields: the integer whose bits have an entry each, the place, start and end, the ranked field with its
     direction, or the texts. Its columns are the group. ``scale`` are the bounds and the levels of an index of ranks.
-    ``terms`` is the computed column of an index of words, and ``scores`` is whether it has statistics.
+    ``terms`` is the computed column of an index of words, and ``scores`` is whether it has statistics. ``form`` is the
+    stored form of vectors.
     """
 
     name: str
@@ -54,6 +56,7 @@ class IndexSpec:
     scale: tuple[Any, Any, int] | None = None
     terms: str | None = None
     scores: bool = False
+    form: str | None = None
 
     @property
     def counts(self) -> bool:
@@ -229,7 +232,7 @@ class _Declaration:
                 columns,
                 type(index).__name__ == "UniqueConstraint",
                 getattr(index, "nulls", "distinct"),
-                getattr(index, "store", None),
+                None if special else getattr(index, "store", None),
                 getattr(index, "where", None),
                 tuple(getattr(index, "include", ()) or ()),
                 tuple(index.sums) if aggregates else None,
@@ -238,6 +241,7 @@ class _Declaration:
                 scale,
                 self._terms(name, tuple(index.fields)) if special == "search" else None,
                 special == "search" and index.rank,
+                index.store if special == "vector" else None,
             )
         )
 

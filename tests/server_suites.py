@@ -101,6 +101,7 @@ SUITES = frozenset(
         "tests.watch.test_prefixes",
         "tests.watch.test_records",
         "tests.watch.test_tasks",
+        "tests.vectors.test_vector_queries",
     }
 )
 """They run on PostgreSQL 18; those of ``ON_FIFTEEN`` on PostgreSQL 15 too, the others there in the soak.

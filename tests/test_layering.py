@@ -39,7 +39,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("faults", "url"),
     ),
     "schema": (
-        ("declare", "geometry", "instances", "words"),
+        ("declare", "geometry", "instances", "vectors", "words"),
         ("definition",),
         ("arrow", "encryption"),
         ("filters",),
@@ -58,9 +58,9 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         (
             *("aggregates", "arrangement", "child_counts", "group_rows", "hidden_operands", "hits", "matching"),
             *("orders", "paths", "plans", "projection"),
-            *("query", "text_lookups", "truncation"),
+            *("query", "ranked_order", "text_lookups", "truncation"),
         ),
-        ("kinds",),
+        ("kinds", "words"),
         ("planning",),
     ),
     "flows": (

@@ -104,6 +104,9 @@ HELD: dict[str, dict[tuple[Any, ...], Any]] = {
     "one_stay": {("east", 1, "2024-01-01", *PK): b"\x022024-01-09\0"},
     "podium": {("old", down(-7), *PK): b"", ("shy", down(-7), *PK): b""},
     "longest": {("lynx", "w1", 172_800_000_001, *PK): b""},
+    # The least float32 that is not below 2 / 127, and 16, -127 and 6 of it.
+    "alike": {("lynx", tag, *PK): b"\x05\x02\x81\x3c\x10\x81\x06" for tag in ("old", "shy")},
+    "nearby": {PK: b"\0\0\x80\x3e\0\0\0\xc0\xcd\xcc\xcc\x3d"},
 }
 """The entries of the record with every value in every index, written by hand; ``shown`` holds copies of it."""
 

@@ -219,6 +219,8 @@ PUBLIC = [
     "UnsupportedError",
     "Upgrade",
     "ValueTooLargeError",
+    "Vector",
+    "VectorIndex",
     "Version",
     "col",
     "describe",

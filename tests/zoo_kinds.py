@@ -22,6 +22,8 @@ from kvmodels.schema.kinds.interval import IntervalIndex
 from kvmodels.schema.kinds.rank import RankIndex
 from kvmodels.schema.kinds.search import SearchIndex
 from kvmodels.schema.kinds.trigram import TrigramIndex
+from kvmodels.schema.kinds.vector import VectorIndex
+from kvmodels.schema.vectors.vector import Vector
 from tests.kinds.weekdays import WeekdayIndex, register
 
 register()
@@ -77,6 +79,7 @@ class ResidentFields(KvModel, abstract=True):
     spot: GeoPoint | None = None
     arrives: date | None = None
     leaves: date | None = None
+    looks: Vector | None = None
 
 
 GROWN = Q(age__gt=0)
@@ -100,6 +103,8 @@ ENTRIES = (
     TrigramIndex("habitat.zone", group="species", where=GROWN, name="zoned"),
     ExclusionConstraint("arrives", "leaves", group=("park", "number"), where=GROWN, name="one_stay"),
     SearchIndex("note", "tags", group="species", where=GROWN, rank=False, name="noted"),
+    VectorIndex("looks", dim=3, store="int8", group=("species", "tags"), where=GROWN, name="alike"),
+    VectorIndex("looks", dim=3, metric="l2", name="nearby"),
 )
 COUNTERS = (
     AggregateIndex("species", sums=("age", "weight"), name="per_species"),
@@ -133,6 +138,7 @@ FULL: dict[str, Any] = {
     "born": date(2020, 2, 29), "habitat": Habitat(zone="rock", climate="dry"),
     "meals": [Meal(food="hay"), Meal(food="fish", grams=3), Meal(food="hay")], "ward": "w1", "nick": "A", "note": "x",
     "visits": 0b0000101, "spot": GeoPoint(lat=-45, lon=90), "arrives": date(2024, 1, 1), "leaves": date(2024, 1, 9),
+    "looks": Vector([0.25, -2, 0.1]),
 }  # fmt: skip
 """A record with every value, several of some, and some twice."""
 
@@ -144,4 +150,5 @@ OTHER: dict[str, Any] = {
     "tags": ["wild", "old"], "chips": frozenset({"c3"}), "born": date(2021, 1, 1), "habitat": Habitat(zone="lake"),
     "meals": [Meal(food="leaf")], "ward": "w2", "nick": "C", "note": "y",
     "visits": 0b1000001, "spot": GeoPoint(lat=90, lon=-180), "arrives": date(2024, 1, 9),
+    "looks": Vector([0, 0, 7]),
 }  # fmt: skip

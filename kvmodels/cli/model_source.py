@@ -53,6 +53,7 @@ _IMPORTS: Final[tuple[Mapping[str, tuple[str, ...]], ...]] = (
             "Q",
             "Unique",
             "UniqueConstraint",
+            "Vector",
         )
     },
 )
@@ -73,7 +74,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "ip6": "IPv6Address",
     "ip": "IPvAnyAddress",
 }
-_OF_KINDS: Final[Mapping[str, str]] = {**_TYPES, "GeoPoint": "GeoPoint"}
+_OF_KINDS: Final[Mapping[str, str]] = {**_TYPES, "GeoPoint": "GeoPoint", "Vector": "Vector"}
 """The types of fields that a kind of index uses: elsewhere a nested model of the program may have such a name."""
 _ON_DELETE: Final[Mapping[str, str]] = {"cascade": "CASCADE", "set_null": "SET_NULL"}
 MSGPACK: Final = "msgpack"

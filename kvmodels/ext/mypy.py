@@ -1,4 +1,4 @@
-"""A plugin for mypy: names of fields with an alias in the constructors of models with ``populate_by_name=True``.
+"""A plugin for mypy: names of fields with an alias in constructors of models, and the annotation ``Vector[384]``.
 
 mypy derives the constructor of a model from ``dataclass_transform``, which knows the alias of a field but not that its
 name is allowed too. In the configuration, the plugin follows that of pydantic, which finds the settings of classes::
@@ -6,7 +6,9 @@ name is allowed too. In the configuration, the plugin follows that of pydantic, 
     [mypy]
     plugins = pydantic.mypy, kvmodels.ext.mypy
 
-Rules of this module: it only adds names, so that a program without it gets the same errors or more.
+mypy takes a number in brackets for a type, and refuses it; the plugin says that ``Vector[384]`` is a ``Vector``.
+
+Rules of this module: it only allows more, so that a program without it gets the same errors or more.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from mypy.nodes import CallExpr, TypeInfo
-from mypy.plugin import FunctionSigContext, Plugin
-from mypy.types import FunctionLike
+from mypy.plugin import AnalyzeTypeContext, FunctionSigContext, Plugin
+from mypy.types import FunctionLike, Type
 
 _MODEL: Final = "kvmodels.schema.compile.model.KvModel"
+_VECTOR: Final = "kvmodels.schema.vectors.vector.Vector"
 _SETTINGS: Final = "pydantic-mypy-metadata"
 _BY_NAME: Final = ("populate_by_name", "validate_by_name")
 
@@ -29,7 +32,11 @@ def plugin(_version: str) -> type[Plugin]:
 
 
 class _NamesOfFields(Plugin):
-    """Accepts the names of fields that have an alias."""
+    """Accepts the names of fields that have an alias, and the lengths of vectors."""
+
+    def get_type_analyze_hook(self, fullname: str) -> Callable[[AnalyzeTypeContext], Type] | None:
+        """Return the hook for the annotation of a vector; None for all other types."""
+        return _vector if fullname == _VECTOR else None
 
     def get_function_signature_hook(self, fullname: str) -> Callable[[FunctionSigContext], FunctionLike] | None:
         """Return the hook for calls of a model class that takes names; None for all other calls."""
@@ -39,6 +46,12 @@ class _NamesOfFields(Plugin):
             return None
         names = {one["alias"]: one["name"] for one in _fields(info) if one.get("alias")}
         return lambda context: _renamed(context, names)
+
+
+def _vector(context: AnalyzeTypeContext) -> Type:
+    """Return the type of a vector, whatever its length."""
+    found: Type = context.api.named_type(_VECTOR, [])
+    return found
 
 
 def _takes_names(info: TypeInfo) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from kvmodels.query.plans import QueryPlan
+from kvmodels.query.plans import QueryPlan, found_of
 from kvmodels.schema.filters.field_operands import OF_FIELDS
 from kvmodels.schema.filters.kind_lookups import OF_KIND
 from kvmodels.schema.filters.predicate import AllOf, AnyOf, Condition, Predicate
@@ -31,7 +31,9 @@ def without_operands(plan: QueryPlan) -> QueryPlan:
     Queries among the operands are left out. The key ranges still have the operands.
     """
     scans = [replace(one, served=_hidden(one.served), tested=_hidden(one.tested), values=()) for one in plan.scans]
-    ranked = None if plan.ranked is None else plan.ranked._replace(origin=_HIDDEN)
+    source = found_of(plan)
+    found = None if source is None else source._replace(plan=without_operands(source.plan))
+    ranked = None if plan.ranked is None else plan.ranked._replace(origin=_HIDDEN, found=found)
     hidden = replace(plan, scans=tuple(scans), tested=_hidden(plan.tested), semi_joins=(), ranked=ranked)
     analysis = None if plan.analysis is None else replace(plan.analysis, lists=())
     return replace(hidden, target_tests=_hidden(plan.target_tests), analysis=analysis)

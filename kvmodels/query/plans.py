@@ -38,7 +38,8 @@ from kvmodels._support.slotted_dataclass import INTERNAL, dataclass
 from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.values import BytesAsHex
 from kvmodels.query.matching import Matcher, comparison_column, packed_key
-from kvmodels.query.query import RankedOrder
+from kvmodels.query.query import Query
+from kvmodels.query.ranked_order import RankedOrder
 from kvmodels.schema.declare.expressions import Subquery
 from kvmodels.schema.definition.definition import Column, ModelSchema
 from kvmodels.schema.filters.field_operands import OF_FIELDS
@@ -306,6 +307,19 @@ class Analysis:
         return f"in {_counted(self.batches, 'batch', 'batches')}, for {_counted(self.results, 'result')}"
 
 
+class FoundKeys(NamedTuple):
+    """A query for the primary keys of the records whose entries a ranking reads, and its plan."""
+
+    query: Query
+    plan: QueryPlan
+
+    def tree(self) -> PlanNode:
+        """Return the plan as a part of that of the ranking."""
+        tree = self.plan.tree()
+        _, _, label = tree.label.partition(": ")
+        return tree._replace(label=f"of the records found by {label}")
+
+
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
     """The plan of a query; the result of ``explain()``.
@@ -442,7 +456,9 @@ class QueryPlan:
         if self.combine == "nothing":
             return PlanNode(f"{self.schema.name}: nothing is read, because no record can match")
         if self.combine == "scan" or self.ranked is not None:
-            return PlanNode(f"{self.schema.name}: {self._extent()}", tuple(self._details()))
+            source = found_of(self)
+            found = () if source is None else (source.tree(),)
+            return PlanNode(f"{self.schema.name}: {self._extent()}", tuple(self._details()), found)
         shown = [PlanNode(_extent(scan), tuple(_scan_details(scan))) for scan in self.scans[:_SHOWN_SCANS]]
         if len(self.scans) > _SHOWN_SCANS:
             shown.append(PlanNode(f"{len(self.scans) - _SHOWN_SCANS} more"))
@@ -459,6 +475,8 @@ class QueryPlan:
         if self.ranked is not None:
             if self.ranked.scored:
                 return f"best first, by the words in index {self.index}"
+            if self.ranked.most is not None:
+                return f"most similar first, by the vectors in index {self.index}"
             return f"{self.ranked.method} first, in rings of index {self.index}"
         if self.full_scan:
             return f"full scan of {self.schema.collection}" + (f" through index {self.index}" if self.index else "")
@@ -519,6 +537,9 @@ class QueryPlan:
         if self.ranked is not None:
             each = "entry in this order, until enough pass" if self.tested or self.ranked.verified else "result"
             entries = "the entries of the words" if self.ranked.scored else "the entries near the origin"
+            if self.ranked.most is not None:
+                found = "every entry of the groups"
+                entries = found if found_of(self) is None else "the keys of the records found, and their entries"
             return f"{entries}, and a record for each {each}"
         if self.distinct == "jumps":
             return "a few rows for each value"
@@ -593,6 +614,11 @@ def _range_digest(scan: Scan, one: KeyRange) -> list[Any]:
 
 
 show_public_path(QueryPlan)
+
+
+def found_of(plan: QueryPlan) -> FoundKeys | None:
+    """Return the query for the keys of the records whose entries a ranking reads; None: all entries of the groups."""
+    return None if plan.ranked is None else plan.ranked.found
 
 
 def in_key_order(plan: QueryPlan) -> bool:

@@ -25,6 +25,7 @@ from kvmodels.errors import (
 )
 from kvmodels.query.orders import order_names
 from kvmodels.query.paths import path_of, source_at, split_path
+from kvmodels.query.ranked_order import RankedOrder
 from kvmodels.schema.declare.expressions import Expression, FieldRef, ForeignKeyRef, Order, Q, origin
 from kvmodels.schema.declare.many_to_many_ref import ManyToManyRef
 from kvmodels.schema.definition.definition import MAX_ORDERS, ModelSchema, Reference
@@ -91,28 +92,6 @@ OrderColumn = str | Order | FieldRef[Any]
 
 MAX_POSTINGS: Final = 200_000
 """The maximum number of entries that ``search()`` reads, unless the call says another one."""
-
-
-class RankedOrder(NamedTuple):
-    """An order by the distance from an origin, which a kind of index supplies.
-
-    Attributes:
-        method: the name of the order, such as ``nearest``.
-        field: the indexed field, or the name of an index.
-        origin: the origin, checked and converted by the kind.
-        within: the greatest distance of a result, which counts; None: any distance.
-        digest: the origin as plain data that is the same in every process.
-        verified: whether the records decide if they are results, besides their entries.
-        scored: whether results have scores, the greatest first.
-    """
-
-    method: str
-    field: str
-    origin: Any
-    within: float | None
-    digest: Any
-    verified: bool = False
-    scored: bool = False
 
 
 class TargetReads(NamedTuple):

@@ -13,6 +13,7 @@ import pytest
 
 from kvmodels.flows.check.findings import CheckReport, Finding
 from kvmodels.schema.geometry.point import GeoPoint
+from kvmodels.schema.vectors.vector import Vector
 from tests.damage.stores import ENTRY_INDEXES, KINDS_SPEC, House
 from tests.zoo_kinds import FULL as VALUES
 from tests.zoo_kinds import Guest
@@ -45,6 +46,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "one_stay": {"arrives": date(2024, 2, 1), "leaves": date(2024, 2, 9)},
     "zoned": {"habitat": {"zone": "rocks", "climate": "dry"}},
     "noted": {"note": "y"},
+    "alike": {"tags": ["old", "tame"]},
+    "nearby": {"looks": Vector([0.25, -2, 0.125])},
 }
 """A change of the record with every value that gives it another entry in an index."""
 
@@ -155,6 +158,7 @@ def test_a_covering_entry_with_other_fields_is_reported_and_written_again(house,
         ("located", {"spot": GeoPoint(lat=-45, lon=90.000_001)}),
         ("presence", {"leaves": date(2024, 1, 10)}),
         ("noted", {"note": "x x x"}),
+        ("alike", {"looks": Vector([0.25, -2, 0.125])}),
     ],
 )
 def test_an_entry_with_another_place_of_its_cell_end_of_its_class_or_frequency_is_reported_and_written_again(
@@ -226,6 +230,7 @@ def test_a_copy_under_one_element_that_was_written_without_its_record_is_reporte
         ("located", ("lynx", "east", 1)),
         ("presence", ("lynx", 4, "east", 1)),
         ("noted", ("lynx", "east", 1)),
+        ("alike", ("lynx", "old", "east")),
         ("berth", ("lynx",)),
     ],
 )

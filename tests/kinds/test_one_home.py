@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from kvmodels.schema.definition.kinds import KINDS
 from tests.source_tree import nodes, parse, python_files, sample, shown
 
-HOMES = ("kvmodels/schema/kinds/", "kvmodels/indexing/kinds/", "kvmodels/query/kinds/", "kvmodels/api/_sync/")
+HOMES = (
+    "kvmodels/schema/kinds/",
+    "kvmodels/indexing/kinds/",
+    "kvmodels/query/kinds/",
+    "kvmodels/query/words/",
+    "kvmodels/api/_sync/",
+)
 TABLES = ("kvmodels/schema/definition/kinds.py",)
 DECLARATIONS = ("kvmodels/schema/declare/declarations.py",)
 KNOWN = frozenset({name for name in KINDS if name != "weekdays"})

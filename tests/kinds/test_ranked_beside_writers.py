@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kvmodels import Database, IndexChangedError, TransactionConflictError
-from kvmodels.flows.execution import rings
+from kvmodels.flows.execution import places, rings
 from kvmodels.flows.execution.rings import RankedReader
 from kvmodels.flows.reading import ranked as flows
 from kvmodels.query.planning import ranked as planning
@@ -259,25 +259,25 @@ def a_page_is_not_filled(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_greatest_distance_does_not_count(patch: pytest.MonkeyPatch) -> None:
-    made = rings._RingRows.__init__
+    made = places.RingRows.__init__
 
     def narrow(self: Any, index: Any, step: Any, within: float | None, bounds: Any) -> None:
         made(self, index, step, None if within is None else nextafter(within, -1), bounds)
 
-    patch.setattr(rings._RingRows, "__init__", narrow)
+    patch.setattr(places.RingRows, "__init__", narrow)
 
 
 def ties_are_in_the_order_of_their_entries(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rings, "_in_order", lambda found: sorted(found, key=lambda one: one.place.distance))
+    patch.setattr(rings, "in_order", lambda found: sorted(found, key=lambda one: one.place.distance))
 
 
 def ties_are_in_the_opposite_order(patch: pytest.MonkeyPatch) -> None:
-    in_order = rings._in_order
+    in_order = places.in_order
 
     def turned(found: Any) -> Any:
         return sorted(sorted(in_order(found), reverse=True), key=lambda one: one.place.distance)
 
-    patch.setattr(rings, "_in_order", turned)
+    patch.setattr(rings, "in_order", turned)
 
 
 def _bounds_change(patch: pytest.MonkeyPatch, changed: Callable[[Any], Any]) -> None:
@@ -318,7 +318,7 @@ def every_filter_fixes_the_group(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_record_counts_in_each_of_its_groups(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rings, "_in_order", sorted)
+    patch.setattr(rings, "in_order", sorted)
 
 
 def only_the_first_ring_is_read(patch: pytest.MonkeyPatch) -> None:
@@ -360,6 +360,6 @@ def test_a_broken_reader_is_convicted_by_the_drawn_queries(broken: str, monkeypa
 
 
 def test_a_reader_that_believes_entries_is_convicted(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rings, "_holds", lambda context, index, found, row: True)
+    monkeypatch.setattr(rings, "holds_entry", lambda context, index, found, row: True)
     with pytest.raises(AssertionError):
         test_a_damaged_value_of_an_entry_is_not_believed()

@@ -13,9 +13,9 @@ from kvmodels.indexing import entries, simple
 from kvmodels.indexing.entries import fold
 from kvmodels.indexing.kinds.contract import Contents
 from kvmodels.indexing.kinds.search import SearchMaintenance
-from kvmodels.query.kinds import bm25
 from kvmodels.query.kinds import search as access
 from kvmodels.query.kinds.ranking import RankRecords
+from kvmodels.query.words import bm25
 from kvmodels.schema.kinds import search as definition
 from kvmodels.schema.words import stored_terms
 from kvmodels.schema.words.tokenizer import Tokenizer

@@ -16,7 +16,7 @@ from kvmodels import (
     Search,
     UnknownFieldError,
 )
-from kvmodels.query.kinds import bm25
+from kvmodels.query.words import bm25
 from tests.search.queries import Drawn, Note, Sought, drawn, notes, scores
 from tests.search.test_ranked_searches import RECORDS, SEED, WEIGHTS, check_hits, check_queries
 

@@ -25,7 +25,7 @@ from kvmodels import (
 )
 from kvmodels.ext.admin.pages.offers import offers_of, search_names
 from kvmodels.ext.fastapi import AsyncRepo, Lookups, add_error_handlers, lifespan
-from kvmodels.query.kinds.bm25 import WordRanking
+from kvmodels.query.words.bm25 import WordRanking
 from kvmodels.schema.describe.describe import describe
 from tests.admin.shop import browsed
 

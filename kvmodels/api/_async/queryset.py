@@ -635,6 +635,45 @@ class AsyncQuerySet(SubqueryOperand[R], AsyncTabular, Generic[R]):
         query = ranked_plans.ranked_query(self._query, "search", index, (words, max_postings), None)
         return ranked.AsyncRankedQuery(self._runner, query)
 
+    def similar(self, index: str, vector: Any, /) -> ranked.AsyncRankedQuery[Hit[R]]:
+        """Return the records in the order of the distance of their vectors from another one, with the distances.
+
+        The metric of the index says what a distance is: 1 less the cosine, the Euclidean distance, or the negated dot
+        product. The results are exact, and a filter leaves no fewer than there are.
+
+        Args:
+            index: the name of a ``VectorIndex``.
+            vector: as many numbers as its vectors have: a ``Vector``, a list, or an array of numpy.
+
+        Returns:
+            A ranked query of ``Hit(record, distance)``, of which you take a slice of at most 1,000 results; it has no
+            pages. Cost: none, nothing is read.
+
+        Raises:
+            NoUsableIndexError: the model has no index of vectors for this field, and the hint shows the line to add; or
+                the query has an order.
+            UnknownFieldError, UnknownLookupError: no such index, or it is of another kind.
+            InvalidValueError: not a list of numbers, another number of them, NaN or infinity, or zeros for the cosine.
+            InvalidArgumentError: a slice, or a query of values or related records.
+
+        Examples:
+            >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey, Vector, VectorIndex
+            >>> class Color(KvModel, collection="colors"):
+            ...     name: PrimaryKey[str]
+            ...     rgb: Vector[3]
+            ...     class Meta:
+            ...         indexes = (VectorIndex("rgb", metric="l2", name="by_rgb"),)
+            >>> colors = (await AsyncDatabase("memory://", models=[Color]).open())[Color]
+            >>> for name, rgb in [("red", [255, 0, 0]), ("orange", [255, 165, 0]), ("blue", [0, 0, 255])]:
+            ...     _ = await colors.create(name=name, rgb=Vector(rgb))
+            >>> async for color, distance in colors.similar("by_rgb", [255, 100, 0])[:2]:
+            ...     print(color.name, distance)
+            orange 65.0
+            red 100.0
+        """
+        query = ranked_plans.ranked_query(self._query, "similar", index, vector, None)
+        return ranked.AsyncRankedQuery(self._runner, query)
+
     def _with(self, query: Query) -> AsyncQuerySet[R]:
         return AsyncQuerySet(self._runner, query, self._shape)
 

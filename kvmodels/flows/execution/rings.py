@@ -15,14 +15,22 @@ its guard (rule R3). When the header has changed before anything was ranked, the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
-from kvmodels.core.keys import key_successor
-from kvmodels.core.operations import Counted, Follow, ReadRange, ReadResult, Row, as_plain_rows, point
-from kvmodels.errors import IndexChangedError, InvalidKeyError, InvalidValueError
+from kvmodels.core.operations import (
+    Counted,
+    Follow,
+    ReadRange,
+    ReadResult,
+    Row,
+    after_prefix,
+    as_plain_rows,
+    point,
+)
+from kvmodels.errors import IndexChangedError, InvalidValueError
 from kvmodels.flows.context import Context, HeaderView, live_collection, reload_header
 from kvmodels.flows.effects import (
     Flow,
@@ -35,17 +43,30 @@ from kvmodels.flows.effects import (
     rows_at_once,
     split_ranges,
 )
+from kvmodels.flows.execution.bounded import BoundedRanking, found_keys
 from kvmodels.flows.execution.executor import plan_of
 from kvmodels.flows.execution.join import EntryReader, MatchedRecord
 from kvmodels.flows.execution.lists import counter_ranges, list_ranges, lists_in, nearest_of, postings_in, sums_in
+from kvmodels.flows.execution.places import (
+    ALL_PLACES,
+    GroupRange,
+    PageBounds,
+    RankedPosition,
+    RankedRecord,
+    RankedRow,
+    RingRows,
+    entries_of,
+    holds_entry,
+    in_order,
+    rest_of,
+)
 from kvmodels.flows.execution.ranges import KeptFollow
-from kvmodels.indexing.entries import StoredRecord
-from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.query.kinds.ranking import (
     CountEntries,
     EntryParts,
     EntrySpan,
     ListsRead,
+    RankCandidates,
     RankEntries,
     Ranking,
     RankRecords,
@@ -54,95 +75,15 @@ from kvmodels.query.kinds.ranking import (
     ReadLists,
     ReadPoints,
     ReadPostings,
+    ScanEntries,
 )
 from kvmodels.query.planning.cursor import require_same_index
-from kvmodels.query.planning.ranked import ranking_of
-from kvmodels.query.plans import QueryPlan
+from kvmodels.query.planning.ranked import orders_by_records, ranking_of, tests_records
+from kvmodels.query.plans import QueryPlan, found_of
 from kvmodels.query.query import Query
 
-
-class RankedPosition(NamedTuple):
-    """A place in the order: a distance, and a packed primary key."""
-
-    distance: float
-    pk: bytes
-
-
-class PageBounds(NamedTuple):
-    """The part of the order that is read.
-
-    A bound is a place, or a place and one item more: then it lies after the result at the place.
-
-    Attributes:
-        after: results at this bound and after it are read; None: from the origin.
-        before: results before this bound are read, from the farthest to the nearest; None: to the end.
-    """
-
-    after: tuple[Any, ...] | None = None
-    before: tuple[Any, ...] | None = None
-
-    def has(self, place: RankedPosition) -> bool:
-        """Return whether a place lies within the bounds."""
-        return (self.after is None or place >= self.after) and (self.before is None or place < self.before)
-
-
-ALL_PLACES: Final = PageBounds()
-
-
-class RankedRow(NamedTuple):
-    """An entry with its place; entries are sorted by it. A record that was ranked by itself has no entry."""
-
-    place: RankedPosition
-    row: Row | None
-
-
-class RankedRecord(NamedTuple):
-    """A record that counts, with the place of its entry."""
-
-    place: RankedPosition
-    found: MatchedRecord
-
-
-class _GroupRange(NamedTuple):
-    """A range of entries, and the beginning of their keys: the prefix of the index and the values of the group."""
-
-    head: bytes
-    wanted: ReadRange
-
-
-class _RingRows:
-    """The entries of a ring that are within reach and bounds."""
-
-    def __init__(self, index: LiveIndex, step: RankEntries, within: float | None, bounds: PageBounds) -> None:
-        self._pk_in = index.layout.pk_in
-        self._distance = step.distance
-        self._within = within
-        self._bounds = None if bounds == ALL_PLACES else bounds
-
-    def ranked(self, ranges: Iterable[_GroupRange], found: Iterable[list[Row]]) -> Iterator[RankedRow]:
-        """Yield the entries among the rows of some ranges, with their places."""
-        within, bounds = self._within, self._bounds
-        for (head, _), rows in zip(ranges, found, strict=True):
-            for row in rows:
-                try:
-                    pk = self._pk_in(row.key)
-                except InvalidKeyError:
-                    continue  # a foreign row
-                distance = self._distance(row.key[len(head) : len(row.key) - len(pk)], row.value)
-                if distance is None or (within is not None and distance > within):
-                    continue
-                place = RankedPosition(distance, pk)
-                if bounds is None or bounds.has(place):
-                    yield RankedRow(place, row)
-
-
-def _in_order(ranked: Iterable[RankedRow]) -> list[RankedRow]:
-    """Return entries by distance, then by primary key; of a record in several groups only one."""
-    found: list[RankedRow] = []
-    for one in sorted(ranked):
-        if not found or found[-1].place.pk != one.place.pk:
-            found.append(one)
-    return found
+ENTRIES_AT_ONCE: Final = 5_000
+"""The maximum number of entries in memory while all entries are read."""
 
 
 class RankedReader:
@@ -168,6 +109,7 @@ class RankedReader:
         self._ahead: dict[bytes, Row | None] = {}
         self._exhausted = plan.combine == "nothing"
         self._ranked: RankRecords | None = None
+        self._bounded: BoundedRanking | None = None
         self._adopt(plan)
 
     def _adopt(self, plan: QueryPlan) -> None:
@@ -182,8 +124,8 @@ class RankedReader:
 
     @property
     def tests(self) -> bool:
-        """Whether records are tested."""
-        return tests_records(self.plan)
+        """Whether records must be read to know which are results, or their order."""
+        return orders_by_records(self.plan)
 
     @property
     def frozen(self) -> Any:
@@ -193,13 +135,17 @@ class RankedReader:
     @property
     def ended(self) -> bool:
         """Whether all entries were passed."""
-        return self._exhausted and not self._ready and not self._others
+        return (
+            self._exhausted and not self._ready and not self._others and (self._bounded is None or self._bounded.ended)
+        )
 
     # --- results ----------------------------------------------------------------------------------------------
 
     def next_records(self, size: int) -> Flow[list[RankedRecord]]:
         """Read the records of the next entries, at most ``size``; return those that count."""
         yield from self._prepare(0, size)
+        if self._bounded is not None:
+            return (yield from self._next_bounded(self._bounded, size))
         batch = [self._ready.popleft() for _ in range(min(size, len(self._ready)))]
         if not batch:
             return []
@@ -214,6 +160,21 @@ class RankedReader:
             if self._holds(index, one, place, row) and reader.counts(one, row or record):
                 found.append(RankedRecord(place, one))
         return found
+
+    def _next_bounded(self, bounded: BoundedRanking, size: int) -> Flow[list[RankedRecord]]:
+        """Read the next candidates, at least ``size``, and return the results that are in order, perhaps none."""
+        taken = bounded.take(size, tested=tests_records(self.plan))
+        records = yield from self._records_of([RankedRow(place, None) for place in taken])
+        _, live, index = yield from self._index()
+        reader = EntryReader(self._context, live, self.plan, 0)
+        for (bound, pk), record in zip(taken, records, strict=True):
+            if record is None:
+                continue
+            one = reader.whole(record)
+            distance = bounded.distance_of(one)
+            if distance is not None and self._has_entry(index, one) and reader.counts(one, record):
+                bounded.add(bound, RankedRecord(RankedPosition(distance, pk), one))
+        return bounded.results()
 
     def skip(self, number: int, ahead: int) -> Flow[int]:
         """Pass over at most ``number`` entries without their records, and return how many; ``ahead`` are read next.
@@ -242,8 +203,10 @@ class RankedReader:
         while not self._exhausted and (most is None or number < most):
             before = number
             yield from self._ring(take)
-            if self.tests:
+            if tests_records(self.plan):
                 return None
+            if self._bounded is not None:
+                return len(self._bounded.keys()) if repeated else self._bounded.number
             number += len(self._others)
             counted.update(pk for _, pk in self._others if repeated)
             self._others = []
@@ -268,7 +231,7 @@ class RankedReader:
         found: list[RankedRow] = []
         if self._bounds.before is None:
             whole = yield from self._ring(found.extend, window)
-            ranked = _in_order(found) if whole is None else whole
+            ranked = in_order(found) if whole is None else whole
             self._ready.extend(ranked)
             self._answer = len(ranked) + len(self._others)
             return
@@ -278,7 +241,7 @@ class RankedReader:
             found += [RankedRow(RankedPosition(*one), None) for one in self._others]
             self._others = []
             self._answer = len(found) - before
-        self._ready.extend(reversed(_in_order(found)))
+        self._ready.extend(reversed(in_order(found)))
 
     def _ring(
         self, take: Callable[[Iterable[RankedRow]], object], window: slice | None = None
@@ -291,6 +254,8 @@ class RankedReader:
                 if isinstance(step, RankRecords):
                     self._ranked, self._begun = step, True
                     self._others = self._places(step)
+                elif isinstance(step, RankCandidates):
+                    self._bounded, self._begun = BoundedRanking(step), True
                 elif step is not None:
                     whole = yield from self._entries_of(step, take, window)
             except IndexChangedError:
@@ -299,7 +264,8 @@ class RankedReader:
                 self._adopt((yield from plan_of(self._context, self._query)))
                 self._ranking, self._answer = None, None
                 continue
-            self._exhausted = step is None or isinstance(step, RankRecords)  # which are all of them
+            # Ranked records are all of them.
+            self._exhausted = step is None or isinstance(step, RankRecords | RankCandidates)
             return whole
 
     def _places(self, step: RankRecords) -> list[tuple[float, bytes]]:
@@ -311,23 +277,31 @@ class RankedReader:
         nearer = [one for one in found if within is None or one[0] <= within]
         return [one for one in nearer if bounds.has(RankedPosition(*one))]
 
-    def _answered(self) -> Flow[RankEntries | RankRecords | None]:
+    def _answered(self) -> Flow[RankEntries | RankRecords | RankCandidates | None]:
         if self._ranking is None:
+            reach = self._reach
+            found = found_of(self.plan)
+            if found is not None:
+                reach = reach._replace(keys=(yield from found_keys(self._context, found)))
             _, live, _ = yield from self._index()
             definition, ranking = ranking_of(self.plan, live)
             assert self.plan.ranked is not None  # it is a ranked plan
-            self._ranking = ranking.rings(definition, self.plan.ranked.origin, self._reach)
+            self._ranking = ranking.rings(definition, self.plan.ranked.origin, reach)
         while True:
             try:
                 step = self._ranking.send(self._answer)
             except StopIteration:
                 return None
-            if isinstance(step, RankEntries | RankRecords):
+            if isinstance(step, RankEntries | RankRecords | RankCandidates):
                 return step
             self._answer = yield from self._probed(step)
 
-    def _probed(self, step: ReadEntries | CountEntries | ReadPostings | ReadLists | ReadPoints) -> Flow[Any]:
+    def _probed(
+        self, step: ReadEntries | CountEntries | ReadPostings | ReadLists | ReadPoints | ScanEntries
+    ) -> Flow[Any]:
         """Return the answer to a request that ranks nothing."""
+        if isinstance(step, ScanEntries):
+            return (yield from self._scanned(step))
         if isinstance(step, ReadLists):
             return (yield from self._lists(step))
         if isinstance(step, ReadPoints):
@@ -349,6 +323,20 @@ class RankedReader:
             [EntryParts(one.part, one.value) for group, found in span for one in postings_in(index, group.head, found)]
             for span in postings
         ]
+
+    def _scanned(self, step: ScanEntries) -> Flow[None]:
+        """Pass all entries of the groups to a function, at most ``ENTRIES_AT_ONCE`` of them at a time."""
+        limits = self._context.limits
+        pending = [GroupRange(head, ReadRange(head, after_prefix(head))) for head in self._heads]
+        most = ranges_at_once(limits, guarded=True)
+        while pending:
+            some, pending = pending[:most], pending[most:]
+            part = max(1, rows_at_once(limits, min(ENTRIES_AT_ONCE, limits.max_read_entries)) // len(some))
+            found = yield from self._rows([one.wanted._replace(limit=part) for one in some])
+            for (head, _), rows in zip(some, found, strict=True):
+                begin = len(head)
+                step.take((row.key[begin:], row.value) for row in rows)
+            pending = [*rest_of(some, found, part), *pending]
 
     def _lists(self, step: ReadLists) -> Flow[ListsRead]:
         """Return lists and counters; in a transaction, its commit does not check the counters."""
@@ -392,7 +380,7 @@ class RankedReader:
         once = window is not None and self._context.traits.snapshots and len(pending) <= most
         while pending:
             _, live, index = yield from self._index()
-            ring = _RingRows(index, step, self._reach.within, self._bounds)
+            ring = RingRows(index, step, self._reach.within, self._bounds)
             some, pending = pending[:most], pending[most:]
             part = max(1, rows_at_once(limits, limits.max_read_entries) // len(some))
             if window is not None and once:
@@ -403,14 +391,14 @@ class RankedReader:
             found = yield from self._rows([one.wanted._replace(limit=part) for one in some])
             self._begun = True
             take(ring.ranked(some, found))
-            pending = [*_rest(some, found, part), *pending]
+            pending = [*rest_of(some, found, part), *pending]
         return None
 
     def _with_records(
         self,
-        ring: _RingRows,
+        ring: RingRows,
         live: LiveCollection,
-        ranges: Sequence[_GroupRange],
+        ranges: Sequence[GroupRange],
         *,
         part: int,
         window: slice,
@@ -420,7 +408,7 @@ class RankedReader:
         def chosen(found: Sequence[list[Row]]) -> tuple[list[RankedRow] | None, Sequence[ReadRange]]:
             if any(len(rows) >= part for rows in found):
                 return None, ()
-            ranked = _in_order(ring.ranked(ranges, found))
+            ranked = in_order(ring.ranked(ranges, found))
             return ranked, [point(live.layout.key(one.place.pk)) for one in ranked[window]]
 
         follow = KeptFollow(chosen)
@@ -433,10 +421,15 @@ class RankedReader:
             self._ahead = {key: rows.get(key) for key in keys}
         return ranked
 
+    def _has_entry(self, index: LiveIndex, found: MatchedRecord) -> bool:
+        """Return whether a record has an entry in one of the groups."""
+        keys = entries_of(self._context, index, found)
+        return any(head + found.pk in keys for head in self._heads)
+
     def _holds(self, index: LiveIndex, found: MatchedRecord, place: RankedPosition, row: Row | None) -> bool:
         """Return whether a record is still what was ranked."""
         if row is not None:
-            return _holds(self._context, index, found, row)
+            return holds_entry(self._context, index, found, row)
         assert self._ranked is not None  # without an entry it was ranked by itself
         try:
             return self._ranked.distance(found.held) == place.distance
@@ -452,10 +445,10 @@ class RankedReader:
         assert self._name is not None  # a ranked plan reads one index
         return view, live, live.readable[self._name]
 
-    def _ranges(self, span: EntrySpan) -> list[_GroupRange]:
+    def _ranges(self, span: EntrySpan) -> list[GroupRange]:
         """Return the ranges of a span, one for each group."""
         start, end, limit, reverse = span
-        return [_GroupRange(head, ReadRange(head + start, head + end, limit, reverse)) for head in self._heads]
+        return [GroupRange(head, ReadRange(head + start, head + end, limit, reverse)) for head in self._heads]
 
     def _read(self, ranges: Sequence[ReadRange], follow: Follow) -> Flow[ReadResult]:
         while True:
@@ -503,28 +496,3 @@ class RankedReader:
             known |= {key: rows[0] if rows else None for key, rows in zip(missing, found, strict=True)}
         self._ahead = {key: row for key, row in known.items() if key not in keys}
         return [known[key] for key in keys]
-
-
-def tests_records(plan: QueryPlan) -> bool:
-    """Return whether records decide if they are results, besides their entries."""
-    return plan.matches is not None or (plan.ranked is not None and plan.ranked.verified)
-
-
-def _rest(ranges: Iterable[_GroupRange], found: Iterable[list[Row]], part: int) -> list[_GroupRange]:
-    """Return the rest of ranges of which as many rows were read as were asked for."""
-    return [
-        one._replace(wanted=one.wanted._replace(start=key_successor(rows[-1].key)))
-        for one, rows in zip(ranges, found, strict=True)
-        if len(rows) >= part
-    ]
-
-
-def _holds(context: Context, index: LiveIndex, found: MatchedRecord, row: Row) -> bool:
-    """Return whether a record has this very entry, with its value."""
-    maintenance = maintenance_of(index)
-    try:
-        contents = maintenance.contents(StoredRecord(found.pk, found.held, b"", 0), context.codec)
-    except (InvalidValueError, InvalidKeyError, KeyError):  # a column that the index cannot hold, or a missing one
-        return False
-    wanted = contents.entries.get(row.key)
-    return wanted is not None and maintenance.is_same_value(context.codec, wanted, row)

@@ -19,16 +19,17 @@ import msgpack
 
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.core.operations import Counted, ReadRange
-from kvmodels.errors import InvalidCursorError
+from kvmodels.errors import InvalidArgumentError, InvalidCursorError
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow, count_rows, ranges_at_once
 from kvmodels.flows.execution.executor import MAX_BATCH, plan_of, resume
 from kvmodels.flows.execution.join import result_of
-from kvmodels.flows.execution.rings import PageBounds, RankedPosition, RankedReader, RankedRecord, tests_records
+from kvmodels.flows.execution.places import PageBounds, RankedPosition, RankedRecord
+from kvmodels.flows.execution.rings import RankedReader
 from kvmodels.flows.reading.scan import FEWEST_TESTED, PageData, PageEnds, check_page, collected, page_data
 from kvmodels.flows.reading.semi_join import resolved
 from kvmodels.query.kinds.ranking import Reach
-from kvmodels.query.planning.ranked import ranking_of
+from kvmodels.query.planning.ranked import ranking_of, tests_records
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
 
@@ -114,8 +115,28 @@ def _hits(context: Context, query: Query, plan: QueryPlan, found: list[RankedRec
     return [ranking.hit(definition, origin, record, distance) for record, distance in records]
 
 
+def results(context: Context, query: Query) -> RankedScan:
+    """Return an iteration over the hits of a ranked query; nothing is read yet. Raises InvalidArgumentError."""
+    _require_slice(query)
+    return RankedScan(context, query)
+
+
+def _require_slice(query: Query) -> None:
+    """Refuse a query of too many results of an order that is known only for the first ones."""
+    ranked = query.ranked
+    if ranked is not None and ranked.most is not None and (query.stop is None or query.stop > ranked.most):
+        raise InvalidArgumentError(
+            "this order is only that of the first results",
+            argument="slice",
+            value=query.stop,
+            expected=f"an end from 1 to {ranked.most:,}",
+            hint=f"Take a slice of at most {ranked.most:,} results: {ranked.method}(...)[:10].",
+        )
+
+
 def fetch(context: Context, query: Query) -> Flow[list[Any]]:
-    """Return all hits of a ranked query, in order."""
+    """Return all hits of a ranked query, in order. Raises InvalidArgumentError without a slice that it needs."""
+    _require_slice(query)
     query = yield from resolved(context, query)
     scan = RankedScan(context, query, first=MAX_BATCH, whole=True)
     return (yield from collected(scan))
@@ -187,6 +208,7 @@ def page(
     A page before a cursor ranks the entries up to it, and reads records from the last of them backward.
     """
     check_page(query, size, after, before)
+    _require_pages(query)
     query = yield from resolved(context, query)
     cursor, back = (after, False) if before is None else (before, True)
     if cursor is None:
@@ -208,6 +230,16 @@ def page(
     frozen = reader.frozen
     marks = [(_mark(one.place, frozen, behind=False), _mark(one.place, frozen, behind=True)) for one in taken]
     return page_data(reader.plan, hits, PageEnds(marks, len(found) > size), cursor, back=back)
+
+
+def _require_pages(query: Query) -> None:
+    if query.ranked is not None and query.ranked.most is not None:
+        raise InvalidArgumentError(
+            "this order has no pages",
+            argument="page",
+            value=query.ranked.method,
+            hint=f"Take a slice of at most {query.ranked.most:,} results, such as [10:20].",
+        )
 
 
 def _reach_at(query: Query, wanted: int, distance: float, *, back: bool) -> Reach:

@@ -26,6 +26,7 @@ MAINTENANCE: Final = ModuleTable[type[KindMaintenance]](
         "search": "kvmodels.indexing.kinds.search",
         "trigram": "kvmodels.indexing.kinds.trigram",
         "exclusion": "kvmodels.indexing.kinds.exclusion",
+        "vector": "kvmodels.indexing.kinds.vector",
     },
 )
 """The class that maintains an index, by the name of its kind."""

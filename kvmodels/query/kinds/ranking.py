@@ -20,7 +20,9 @@ request            use                                                          
 ``ReadLists``      read all entries of some values, and counters of the groups                ``ListsRead``
 ``ReadPoints``     look up the entries of one value for some records                          their values, by packed
                                                                                               primary key
+``ScanEntries``    look at all entries of the groups, part by part                            None
 ``RankRecords``    rank records that were found in the entries before                         the number of records
+``RankCandidates`` rank records by what they hold, in the order of bounds of their distances  the number of records
 =================  =========================================================================  ========================
 
 Rules of this module: pure. Spans are of the packed parts between the group and the primary key; the reader applies them
@@ -31,7 +33,7 @@ not written in between must be in exactly one ring: its distance is a function o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from kvmodels.query.hits import Hit
@@ -150,7 +152,40 @@ class RankRecords(NamedTuple):
     frozen: Any = None
 
 
-RankingStep: TypeAlias = ReadEntries | CountEntries | RankEntries | ReadPostings | ReadLists | ReadPoints | RankRecords
+class ScanEntries(NamedTuple):
+    """Pass all entries of the groups to a function, part by part: packed primary keys and values."""
+
+    take: Callable[[Iterable[tuple[bytes, bytes]]], object]
+
+
+class RankCandidates(NamedTuple):
+    """Rank records by what they hold, all of them at once.
+
+    Attributes:
+        candidates: a lower bound of the distance of each record, and its packed primary key, the least bound first. A
+            record in several groups may be listed more than once.
+        first: the number of candidates that have the wanted results, if none of them was written in between.
+        number: the number of candidates.
+        distance: from a stored document to its distance, which is above its bound; None for a record that is no result.
+    """
+
+    candidates: Iterator[tuple[float, bytes]]
+    first: int
+    number: int
+    distance: Callable[[Document], float | None]
+
+
+RankingStep: TypeAlias = (
+    ReadEntries
+    | CountEntries
+    | RankEntries
+    | ReadPostings
+    | ReadLists
+    | ReadPoints
+    | ScanEntries
+    | RankRecords
+    | RankCandidates
+)
 """A request of a ranking."""
 
 Ranking: TypeAlias = Generator[RankingStep, Any, None]
@@ -165,12 +200,14 @@ class Reach(NamedTuple):
         beyond: results of a smaller distance are not needed, because they were on earlier pages.
         within: the greatest distance of a result, which counts; None: any distance.
         frozen: what ``RankRecords.frozen`` of the first page was; None: it is the first page.
+        keys: the packed primary keys of the only records that are needed; None: any record.
     """
 
     wanted: int | None
     beyond: float = 0.0
     within: float | None = None
     frozen: Any = None
+    keys: Sequence[bytes] | None = None
 
 
 class KindRanking(ABC):
@@ -178,6 +215,9 @@ class KindRanking(ABC):
 
     scores: ClassVar[bool] = False
     """Whether records have scores, the greatest first; then their distances are the negated scores."""
+
+    most: ClassVar[int | None] = None
+    """The maximum number of results, of which a query must take a slice without pages. None: any number, and pages."""
 
     def verifies(self, origin: Any) -> bool:
         """Return whether records decide if they are results, besides their entries."""

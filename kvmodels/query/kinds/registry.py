@@ -21,6 +21,7 @@ ACCESS: Final = ModuleTable[KindAccess](
         "search": "kvmodels.query.kinds.search",
         "trigram": "kvmodels.query.kinds.trigram",
         "exclusion": "kvmodels.query.kinds.exclusion",
+        "vector": "kvmodels.query.kinds.vector",
     },
 )
 """The access to an index, by the name of its kind."""

@@ -13,11 +13,11 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.codecs.columns.scalars import STR
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.query.hits import SearchHit, hit_with_highlights
-from kvmodels.query.kinds.bm25 import WordRanking, statistics_in
 from kvmodels.query.kinds.contract import KindAccess, point
 from kvmodels.query.kinds.ranking import KindRanking, Ranking, Reach
-from kvmodels.query.kinds.word_spans import span_of
 from kvmodels.query.query import MAX_POSTINGS
+from kvmodels.query.words.bm25 import WordRanking, statistics_in
+from kvmodels.query.words.word_spans import span_of
 from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.filters.predicate import Span, Spans
 from kvmodels.schema.kinds.search import HAS_WORD, Searched, SearchOptions, options_of, searched

@@ -24,7 +24,7 @@ from kvmodels.errors import NoUsableIndexError
 from kvmodels.query.matching import matcher, packed_key
 from kvmodels.query.orders import order_names
 from kvmodels.query.paths import source_at
-from kvmodels.query.planning import nulls, ranked
+from kvmodels.query.planning import candidates, nulls, ranked
 from kvmodels.query.planning.accesses import Path, paths_of
 from kvmodels.query.planning.branches import (
     Branch,
@@ -58,7 +58,8 @@ def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | 
     is read through the same indexes as the previous one. Raises NoUsableIndexError or IndexNotReadyError.
     """
     if query.ranked is not None:
-        return ranked.plan_ranked(query, live, through)
+        plan = ranked.plan_ranked(query, live, through)
+        return plan if query.ranked.most is None else candidates.with_found_keys(plan, query, live, plan_query)
     if query.stop is not None and query.start >= query.stop:
         return _nothing(query)
     shape = range_shape(query) if through is None else None

@@ -41,7 +41,8 @@ from kvmodels.query.planning.branches import (
 from kvmodels.query.planning.refusals import described_index, filter_lookups, not_readable
 from kvmodels.query.plans import KeyRange, QueryPlan, Scan
 from kvmodels.query.projection import FieldName, field_of
-from kvmodels.query.query import Query, RankedOrder
+from kvmodels.query.query import Query
+from kvmodels.query.ranked_order import RankedOrder
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
 
 DISTANCE = "distance"
@@ -73,6 +74,7 @@ def ranked_query(query: Query, method: str, by: FieldName, origin: Any, within: 
         ranking.digest(checked),
         ranking.verifies(checked),
         ranking.scores,
+        ranking.most,
     )
     using = definition.name if isinstance(by, str) and by == definition.name != field else query.using
     return replace(query, ranked=order, using=using, sort_limit=None)
@@ -159,8 +161,20 @@ def _without_index(schema: ModelSchema, method: str, name: str) -> QueryError:
         filters=(),
         order=(method,),
         candidates=tuple(map(described_index, schema.indexes.values())),
-        hint=f"{addition[0].upper()}{addition[1:]}.",
+        hint=_hint_for_field(schema, method, addition),
     )
+
+
+def _hint_for_field(schema: ModelSchema, method: str, addition: str) -> str:
+    """Return which names the method takes, if it takes those of indexes, and which index to add for a field."""
+    named = [
+        one.name
+        for one in schema.indexes.values()
+        if (ranking := ACCESS[one.kind].rankings.get(method)) is not None and ranking.field(one) == one.name
+    ]
+    names = f"give the name of an index, such as {named[0]!r}, or " if named else ""
+    text = f"{names}{addition}"
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _addition(schema: ModelSchema, method: str, field: str) -> str | None:
@@ -224,6 +238,16 @@ def ranking_of(plan: QueryPlan, live: LiveCollection) -> tuple[IndexDefinition, 
     assert plan.index is not None
     definition = live.readable[plan.index].definition
     return definition, ACCESS[definition.kind].rankings[plan.ranked.method]
+
+
+def tests_records(plan: QueryPlan) -> bool:
+    """Return whether records decide if they are results, besides their entries."""
+    return plan.matches is not None or (plan.ranked is not None and plan.ranked.verified)
+
+
+def orders_by_records(plan: QueryPlan) -> bool:
+    """Return whether records decide if they are results, or their place in the order."""
+    return tests_records(plan) or (plan.ranked is not None and plan.ranked.most is not None)
 
 
 def _candidates(query: Query, through: frozenset[str] | None) -> list[IndexDefinition]:

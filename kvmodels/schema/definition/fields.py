@@ -259,6 +259,8 @@ class FormBuilder:
         if issubclass(cls, (pydantic.SecretStr, pydantic.SecretBytes)):
             kind = str if issubclass(cls, pydantic.SecretStr) else bytes
             return Form(cls.__name__, (cls,), frozenset({kind}), encode=cls.get_secret_value, decode=cls)
+        if vars(cls).get("__kv_bytes__"):  # a Vector, whose module is not loaded for other models
+            return Form(cls.__name__, (cls,), frozenset({bytes}), encode=cls.tobytes, decode=cls.frombytes)
         if issubclass(cls, _NAIVE_DATETIME):
             return _codec_form(DATETIME)
         if issubclass(cls, pydantic.ByteSize):

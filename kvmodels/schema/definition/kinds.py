@@ -186,6 +186,7 @@ KINDS: Final = ModuleTable[KindDefinition](
         "search": "kvmodels.schema.kinds.search",
         "trigram": "kvmodels.schema.kinds.trigram",
         "exclusion": "kvmodels.schema.kinds.exclusion",
+        "vector": "kvmodels.schema.kinds.vector",
     },
 )
 """The definition of each kind, by its name."""

@@ -35,7 +35,7 @@ from kvmodels.query.kinds.ranking import (
     ReadPoints,
     ReadPostings,
 )
-from kvmodels.query.kinds.word_spans import span_of
+from kvmodels.query.words.word_spans import span_of
 from kvmodels.schema.definition.definition import Document, IndexDefinition
 from kvmodels.schema.kinds.search import COUNT, LENGTH, Searched, finder, options_of
 from kvmodels.schema.words.conditions import (
