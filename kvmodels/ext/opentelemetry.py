@@ -50,9 +50,9 @@ class Observable(Protocol):
 
 
 class OpenTelemetryObserver:
-    """An observer that makes a span and a measurement of each operation; created by ``instrument``."""
+    """An observer that makes a span and measurements of each operation; created by ``instrument``."""
 
-    __slots__ = ("_database", "_durations", "_measures_tenants", "_store", "_tracer")
+    __slots__ = ("_conflicts", "_database", "_durations", "_measures_tenants", "_retries", "_store", "_tracer")
 
     def __init__(
         self,
@@ -65,16 +65,23 @@ class OpenTelemetryObserver:
         self._database = database
         self._measures_tenants = measures_tenants
         self._tracer = trace.get_tracer("kvmodels", tracer_provider=tracer_provider)
-        self._durations = metrics.get_meter("kvmodels", meter_provider=meter_provider).create_histogram(
+        meter = metrics.get_meter("kvmodels", meter_provider=meter_provider)
+        self._durations = meter.create_histogram(
             "db.client.operation.duration",
             unit="s",
             description="Duration of database client operations.",
             explicit_bucket_boundaries_advisory=_BUCKETS,
         )
+        self._conflicts = meter.create_counter(
+            "kvmodels.client.conflicts", unit="{conflict}", description="Commits that were refused by a failed check."
+        )
+        self._retries = meter.create_counter(
+            "kvmodels.client.retries", unit="{retry}", description="Attempts after the first one."
+        )
         self._store: Attributes | None = None
 
     def __call__(self, operation: FinishedOperation, /) -> None:
-        """Make a span, which is a child of the current span of the caller, and record the duration.
+        """Make a span, which is a child of the current span of the caller, and record duration, conflicts and retries.
 
         Args:
             operation: the finished operation.
@@ -87,6 +94,10 @@ class OpenTelemetryObserver:
         if self._measures_tenants:
             measured |= tenant
         self._durations.record(operation.duration, measured, context)
+        if operation.conflicts:
+            self._conflicts.add(operation.conflicts, measured, context)
+        if operation.retries:
+            self._retries.add(len(operation.retries), measured, context)
 
     def _span(self, operation: FinishedOperation, attributes: Attributes) -> Context:
         """Make the span of an operation and those of its retries; return a context with the former."""
@@ -114,7 +125,7 @@ def instrument(
     meter_provider: MeterProvider | None = None,
     measures_tenants: bool = False,
 ) -> OpenTelemetryObserver:
-    """Report the operations of a database to OpenTelemetry, each as a span and in a histogram of durations.
+    """Report the operations of a database to OpenTelemetry: spans, durations, and counts of conflicts and retries.
 
     A second call for the same database would report everything twice.
 

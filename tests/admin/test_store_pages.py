@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 
 import httpx2
@@ -120,6 +121,7 @@ def test_indexes_show_state_size_and_use_and_are_built(kv_url):
             sent(client, "/admin/indexes/measure", "/admin/indexes")
             shown(client, "/admin/records/plants?name=n3")
             assert "readable 5" in shown(client, "/admin/indexes").within("kv-table")
+            assert re.search(r"Uses by this process since <time datetime=.20\d\d-", client.get("/admin/indexes").text)
             assert shown(client, "/admin/indexes").within("kv-figure").endswith("1")
 
 

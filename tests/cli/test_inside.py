@@ -44,6 +44,11 @@ def test_stats_counts_rows_and_bytes(url, run):
     assert counts["airports"] == counts["airports.highest"] == 4
     assert counts["airports.modern"] == 1
     assert counts["airports.services"] == 3
+    assert [line[2:4][-1] for line in lines if line[0] == "airports"] == ["B"]
+    assert [line[0].partition(".")[0] for line in lines if line[0] in ("airports", "countries")] == [
+        "airports",
+        "countries",
+    ], "the largest collection comes first"
     exact = json.loads(run("stats", "-d", url, "--exact", "--json").stdout)
     assert exact["exact"]
     assert exact["other"]["rows"] == 1

@@ -117,5 +117,5 @@ def test_one_tenant_and_all_tenants_are_checked_and_repaired(run: Run):
 def test_the_rows_of_each_tenant_are_listed(run: Run):
     found = run("stats", "--all-tenants", "-d", "sites.db", "--json")
     assert [(one["tenant"], one["rows"]) for one in json.loads(found.stdout)] == [("acme", 2), ("initech", 2)]
-    assert run("stats", "--all-tenants").stdout.split()[:4] == ["tenant", "rows", "bytes", "expiring"]
+    assert run("stats", "--all-tenants").stdout.split()[:4] == ["tenant", "rows", "size", "expiring"]
     assert [run("stats", "--tenant", "acme", *more).exit_code for more in ((), ("--all-tenants",))] == [0, 2]

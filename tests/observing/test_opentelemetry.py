@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import Histogram, HistogramDataPoint, InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import Histogram, HistogramDataPoint, InMemoryMetricReader, Metric, Sum
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -41,13 +41,18 @@ class Telemetry(NamedTuple):
         return sorted(self.exporter.get_finished_spans(), key=lambda span: (span.start_time or 0, span.name))
 
     def points(self) -> list[HistogramDataPoint]:
-        """The values of the only metric."""
-        data = self.reader.get_metrics_data()
-        assert data is not None
-        (metric,) = [metric for one in data.resource_metrics for scope in one.scope_metrics for metric in scope.metrics]
-        assert (metric.name, metric.unit) == ("db.client.operation.duration", "s")
+        """The values of the histogram of durations."""
+        metric = self.metrics()["db.client.operation.duration"]
+        assert metric.unit == "s"
         assert isinstance(metric.data, Histogram)
         return [*metric.data.data_points]
+
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics with values, by name."""
+        data = self.reader.get_metrics_data()
+        assert data is not None
+        scopes = [scope for one in data.resource_metrics for scope in one.scope_metrics]
+        return {metric.name: metric for scope in scopes for metric in scope.metrics}
 
 
 @pytest.fixture
@@ -166,6 +171,13 @@ def test_retries_are_children_within_the_span_of_the_operation(telemetry: Teleme
     for child in children:
         assert parent.start_time <= child.start_time <= child.end_time <= parent.end_time  # type: ignore[operator]
     assert (parent.attributes or {})["kvmodels.conflicts"] == 2
+    counted = telemetry.metrics()
+    for name in ("kvmodels.client.conflicts", "kvmodels.client.retries"):
+        data = counted[name].data
+        assert isinstance(data, Sum)
+        assert data.is_monotonic
+        (point,) = data.data_points
+        assert (point.value, (point.attributes or {})["db.operation.name"]) == (2, "mutate")
 
 
 def test_spans_are_children_of_the_current_span_of_the_caller(telemetry: Telemetry):

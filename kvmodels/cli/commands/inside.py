@@ -18,7 +18,7 @@ from kvmodels.cli.commands.schema import Throttle, as_data
 from kvmodels.cli.model_source import MSGPACK, model_source
 from kvmodels.cli.output import of_schema_change, without_password
 from kvmodels.cli.store import OpenStore
-from kvmodels.flows.describe.stats import RowStats, StoreStats
+from kvmodels.flows.describe.stats import CollectionStats, RowStats, StoreStats
 
 _HEADER = ("__kvmodels__", "header")
 
@@ -87,21 +87,27 @@ def stats(
         if line.output.as_json:
             line.output.json({"exact": found.exact, **as_data(found)})
             return
-        line.output.listing(("part", "rows", "bytes", "expiring"), _lines(found), none="")
+        line.output.listing(("part", "rows", "size", "expiring"), _lines(found), none="")
         for name, number in _largest_buckets(found):
             line.output.message(f"{name}: {number:,} records in the largest bucket, all of which a rank may read")
         if not found.exact:
-            line.output.message("bytes and expiring are estimates; --exact reads every row")
+            line.output.message("sizes and expiring are estimates; --exact reads every row")
 
 
 def _tenants(line: CommandLine, store: OpenStore, throttle: float | None) -> None:
     with line.output.progress() as progress:
         found = store.db.stats(tenants=True, progress=of_schema_change(progress), throttle=throttle).tenants
-    lines = [
-        {"tenant": name, "rows": rows.rows, "bytes": rows.bytes, "expiring": rows.expiring or None}
-        for name, rows in found.items()
-    ]
-    line.output.listing(("tenant", "rows", "bytes", "expiring"), lines, none="the store has no tenants")
+    if line.output.as_json:
+        line.output.json(
+            [
+                {"tenant": name, "rows": rows.rows, "bytes": rows.bytes, "expiring": rows.expiring or None}
+                for name, rows in found.items()
+            ]
+        )
+        return
+    largest = sorted(found.items(), key=lambda one: -one[1].bytes)
+    lines = ({**_line(name, rows), "tenant": name} for name, rows in largest)
+    line.output.listing(("tenant", "rows", "size", "expiring"), lines, none="the store has no tenants")
 
 
 def _largest_buckets(found: StoreStats) -> Iterator[tuple[str, int]]:
@@ -113,9 +119,9 @@ def _largest_buckets(found: StoreStats) -> Iterator[tuple[str, int]]:
 
 def _lines(found: StoreStats) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
-    for collection in found.collections:
+    for collection in sorted(found.collections, key=lambda one: -_bytes_of(one)):
         lines.append(_line(collection.name, collection.records))
-        for index in collection.indexes:
+        for index in sorted(collection.indexes, key=lambda one: -one.entries.bytes):
             generation = "" if index.generation == 1 else f" (generation {index.generation})"
             lines.append(_line(f"{collection.name}.{index.name}{generation}", index.entries))
     lines += [
@@ -128,7 +134,29 @@ def _lines(found: StoreStats) -> list[dict[str, Any]]:
         _line("library", found.library),
         _line("other keys", found.other),
     ]
-    return lines + [{"part": _of_disk(path), "bytes": size} for path, size in found.files.items()]
+    return lines + [{"part": _of_disk(path), "size": size_text(size)} for path, size in found.files.items()]
+
+
+def _bytes_of(collection: CollectionStats) -> int:
+    """Return the bytes of a collection with its indexes."""
+    return collection.records.bytes + sum(index.entries.bytes for index in collection.indexes)
+
+
+def size_text(number: float) -> str:
+    """Return a number of bytes in the unit that people read.
+
+    Examples:
+        >>> size_text(155), size_text(9_999), size_text(25_300), size_text(7_340_000), size_text(3 * 10**12)
+        ('155 B', '9,999 B', '25.3 kB', '7.3 MB', '3.0 TB')
+    """
+    if number < 10_000:
+        return f"{number:,} B"
+    units = ["kB", "MB", "GB", "TB"]
+    number /= 1_000
+    while number >= 1_000 and len(units) > 1:
+        number /= 1_000
+        del units[0]
+    return f"{number:,.1f} {units[0]}"
 
 
 def _of_disk(path: str) -> str:
@@ -138,7 +166,7 @@ def _of_disk(path: str) -> str:
 
 
 def _line(part: str, rows: RowStats) -> dict[str, Any]:
-    return {"part": part, "rows": rows.rows, "bytes": rows.bytes, "expiring": rows.expiring or None}
+    return {"part": part, "rows": rows.rows, "size": size_text(rows.bytes), "expiring": rows.expiring or None}
 
 
 def inspect(line: CommandLine) -> None:

@@ -5,6 +5,7 @@ Rules of this module: the page reads the catalogue only. Sizes need a count of a
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from starlette.requests import Request
@@ -31,7 +32,7 @@ class IndexesPage(StorePage):
         tenant, stats = self._measured
         stats = stats if tenant == self.backend.tenant else None
         sizes = {} if stats is None else sizes_of(stats)
-        uses = self._uses()
+        uses, since = self._uses()
         rows = [
             {
                 "status": one,
@@ -46,6 +47,7 @@ class IndexesPage(StorePage):
             heading="Indexes",
             rows=rows,
             counted=uses is not None,
+            since=since,
             stats=stats,
             unready=any(one.declared and one.state != "readable" for one in statuses),
         )
@@ -80,13 +82,14 @@ class IndexesPage(StorePage):
         reports = await self.backend.call(self.backend.db.build_indexes, progress=job.report)
         return [str(report) for report in reports] or ["Every index is ready."]
 
-    def _uses(self) -> dict[tuple[str, str], int] | None:
-        """Return how often each index was used by this process; None if nothing counts it."""
+    def _uses(self) -> tuple[dict[tuple[str, str], int] | None, datetime | None]:
+        """Return how often this process has used each index, and since when; None twice if nothing counts it."""
         try:
             metrics = self.backend.db.metrics()
         except UnsupportedError:
-            return None
-        return {(one.collection, one.index): one.uses for one in metrics.indexes}
+            return None, None
+        uses = {(one.collection, one.index): one.uses for one in metrics.indexes}
+        return uses, datetime.fromtimestamp(metrics.since, UTC)
 
 
 def sizes_of(stats: Any) -> dict[tuple[str, str], Any]:
