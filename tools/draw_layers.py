@@ -17,6 +17,7 @@ ROWS: Final[tuple[dict[str, str], ...]] = (
     {"cli": "the command kvmodels"},
     {"ext": "Rich trees", "keys": "key encoding", "testing": "race tester"},
     {"api": "facades: Database, Repository, Transaction, Kv"},
+    {"frames": "tables of Arrow, data frames, Parquet files"},
     {"runtime": "drivers: run a flow with threads or an event loop"},
     {"flows": "reads, writes, transactions, schema changes"},
     {"indexing": "index entries", "query": "query plans"},

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, Field, SecretStr
@@ -17,14 +17,17 @@ from kvmodels import (
     AsyncDatabase,
     Count,
     Database,
+    Encrypted,
     ForeignKey,
     Index,
     Indexed,
+    KeyRing,
     KvModel,
     Max,
     PrimaryKey,
     RankIndex,
     Sum,
+    Unique,
     UniqueConstraint,
     open_kv,
 )
@@ -131,6 +134,33 @@ def test_hidden_fields_are_not_shown_wherever_they_come_from(db: Database):
         text = Output(query).text
         assert "…" in text or "Shop(id=1, name='Zoo', password=" in text
         assert not [one for one in hidden if one in text], text
+
+
+def test_encrypted_fields_are_not_shown():
+    class Patient(KvModel, collection="patients"):
+        id: PrimaryKey[int]
+        illness: Encrypted[str]
+        number: Annotated[Encrypted[str], Unique()]
+
+    with Database("memory://", models=[Patient], keys=KeyRing({1: bytes(range(32))})) as db:
+        patients = db[Patient]
+        patients.create(id=1, illness="gout", number="756-1")
+        queries = (
+            patients,
+            patients.filter(number="756-1"),
+            patients.filter(number__in=["756-1", "756-2"]),
+            patients.values(),
+            patients.values_list("illness", "number"),
+            patients.values_list("number", flat=True),
+        )
+        for query in queries:
+            text = Output(query).text
+            assert "…" in text
+            assert "gout" not in text
+            assert "756" not in text
+        assert "756" not in Output(patients.all().page(size=2)).text
+        assert "756" not in Output(patients.filter(number="756-1").explain()).text
+        assert "756" not in Output(db.kv.list(("patients",))).text
 
 
 def test_a_class_of_the_caller_is_shown_by_its_own_fields(db: Database):
