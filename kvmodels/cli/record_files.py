@@ -1,4 +1,4 @@
-"""Files with records: a JSON array, JSON lines, or CSV with a line of names.
+"""Files with records: a JSON array, JSON lines, CSV with a line of names, or Parquet.
 
 Rules of this module: a file is read twice, first to validate all of it, so that nothing is written from a file with a
 fault; stdin is copied to a temporary file for that. Only one record is in memory, except for a JSON array.
@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from shutil import copyfileobj
-from typing import IO, Final, TypeVar, cast
+from typing import IO, Final, Literal, TypeVar, cast
 
 import typer
 from pydantic import ValidationError
@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from kvmodels._support.naming import short_repr
 from kvmodels._support.secret_values import HIDDEN, has_mask
 from kvmodels.cli.failures import CommandError
+from kvmodels.frames import parquet_rows
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.definition.variants import constructor_of
@@ -29,21 +30,29 @@ M = TypeVar("M", bound=KvModel)
 
 STDIN: Final = "-"
 
+FileForm = Literal["json", "csv", "parquet"]
+
 
 @contextmanager
-def checked_records(file: str, model: type[M], *, is_csv: bool) -> Generator[Iterator[tuple[str, M]]]:
+def checked_records(file: str, model: type[M], form: FileForm) -> Generator[Iterator[tuple[str, M]]]:
     """Yield an iterator of the objects in a file with their places, such as ``line 7``, after all were validated.
 
     Args:
         file: a path, or ``-`` for stdin.
         model: the class of the objects.
-        is_csv: whether the file is CSV; otherwise a JSON array or JSON lines.
+        form: ``json`` is a JSON array or JSON lines.
 
     Raises:
         CommandError: the file cannot be read, or a record is malformed, is invalid or names an unknown field; the
             message has its place.
     """
-    read = _of_csv if is_csv else _of_json
+    if form == "parquet":
+        with _binary(file) as opened:
+            for _ in _of_parquet(opened, model):
+                pass
+            yield _of_parquet(opened, model)
+        return
+    read = _of_csv if form == "csv" else _of_json
     with _opened(file) as text:
         try:
             for _ in read(text, model):
@@ -60,12 +69,40 @@ def _opened(file: str) -> Generator[IO[str]]:
         with _copied(typer.get_binary_stream("stdin")) as copy:
             yield copy
         return
-    try:
-        opened = open(file, "rb")  # noqa: SIM115 - closed by the next statement
-    except OSError as error:
-        raise CommandError(f"{file} cannot be read: {error.strerror}") from error
+    opened = _file(file)
     with opened, io.TextIOWrapper(opened, "utf-8-sig", newline="") if opened.seekable() else _copied(opened) as text:
         yield text
+
+
+def _file(name: str) -> IO[bytes]:
+    try:
+        return open(name, "rb")
+    except OSError as error:
+        raise CommandError(f"{name} cannot be read: {error.strerror}") from error
+
+
+@contextmanager
+def _binary(file: str) -> Generator[IO[bytes]]:
+    """Yield a file that can be read in any order."""
+    with typer.get_binary_stream("stdin") if file == STDIN else _file(file) as opened:
+        if opened.seekable():
+            yield opened
+            return
+        with tempfile.TemporaryFile() as copy:
+            copyfileobj(opened, copy)
+            yield copy
+
+
+def _of_parquet(file: IO[bytes], model: type[M]) -> Iterator[tuple[str, M]]:
+    names = parquet_rows.names_in(file)
+    _require_names(model, "the columns", names)
+    computed = model.model_computed_fields.keys() & set(names)
+    for number, row in enumerate(parquet_rows.rows_in(file), 1):
+        given = {name: value for name, value in row.items() if name not in computed} if computed else row
+        try:
+            yield f"row {number}", parquet_rows.object_of(model, given)
+        except ValidationError as error:
+            raise _invalid(f"row {number}", error) from error
 
 
 @contextmanager

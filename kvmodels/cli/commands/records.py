@@ -20,7 +20,7 @@ from kvmodels.cli.command_line import CommandLine
 from kvmodels.cli.commands.schema import Model, as_data
 from kvmodels.cli.failures import FOUND, CommandError, exit_code_of
 from kvmodels.cli.output import Format
-from kvmodels.cli.record_files import checked_records
+from kvmodels.cli.record_files import FileForm, checked_records
 from kvmodels.cli.store import OpenStore
 from kvmodels.cli.wording import in_commands
 from kvmodels.codecs.typed_json import value_to_json
@@ -58,6 +58,12 @@ ForSpreadsheets = Annotated[
 
 ShowEncrypted = Annotated[
     bool, typer.Option("--show-encrypted", help="Print the values of encrypted fields, which are hidden otherwise.")
+]
+ToParquet = Annotated[
+    str | None, typer.Option("--parquet", metavar="FILE", help="Write a new Parquet file; - is stdout.")
+]
+Columns = Annotated[
+    list[str] | None, typer.Option("--column", metavar="FIELD", help="With --parquet: write only these fields.")
 ]
 
 BATCH = 500
@@ -172,12 +178,27 @@ def export(
     csv: AsCsv = False,
     for_spreadsheets: ForSpreadsheets = False,
     show_encrypted: ShowEncrypted = False,
+    parquet: ToParquet = None,
+    columns: Columns = None,
 ) -> None:
     """Print all records, by default one JSON object a line.
 
     Records are printed as they are read. The command insert reads the lines, JSON or CSV again: secrets are in them as
-    clear text, and masked in a table. Values of encrypted fields are printed only with --show-encrypted.
+    clear text, and masked in a table. Values of encrypted fields are printed only with --show-encrypted. A Parquet file
+    is new, has the types of the fields, and no secrets: --column names the other fields.
     """
+    if parquet is not None:
+        _require_no_format(line, table=table, nl=nl, csv=csv, for_spreadsheets=for_spreadsheets)
+        with line.open() as store:
+            chosen = store.model(model)
+            named = _parquet_columns(chosen, columns, shows=show_encrypted)
+            query = _query(store, chosen, conditions, order, scan=scan, sort=sort_in_memory)
+            target = typer.get_binary_stream("stdout") if parquet == "-" else parquet
+            written = query.to_parquet(target, columns=named)
+        line.output.message(f"{_count(written)} written")
+        return
+    if columns:
+        raise CommandError("--column needs --parquet", hint="It names the columns of a Parquet file.")
     form = _format(line, table=table, nl=nl, csv=csv, for_spreadsheets=for_spreadsheets) or "nl"
     with line.open() as store, _printed(line, form, shows=show_encrypted) as printed:
         if store.models:
@@ -193,19 +214,24 @@ def insert(
     line: CommandLine,
     *,
     model: Model,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON, JSON lines or CSV; - is stdin.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON, JSON lines, CSV or Parquet; - is stdin.")],
     csv: Annotated[bool, typer.Option("--csv", help="The file is CSV.")] = False,
+    parquet: Annotated[bool, typer.Option("--parquet", help="The file is Parquet.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite records with the same primary key.")] = False,
 ) -> None:
     """Insert records from a file.
 
-    The whole file is validated before the first record is written. Records are written in batches of 500, each of which
+    A file of another program needs the names of the fields in its first line, or as its columns. The whole file is
+    validated before the first record is written. Records are written in batches of 500, each of which
     is one commit. Exit code 1: a record exists already, or breaks a unique index.
     """
+    if csv and parquet:
+        raise CommandError("more than one format was given", hint="Choose one of --csv and --parquet.")
     written = 0
+    form: FileForm = "csv" if csv else "parquet" if parquet else "json"
     with line.open(writes=True) as store:
         chosen = store.model(model)
-        with checked_records(file, chosen, is_csv=csv) as records, line.output.progress() as progress:
+        with checked_records(file, chosen, form) as records, line.output.progress() as progress:
             for batch in _batches(records):
                 places = [place for place, _ in batch]
                 try:
@@ -256,6 +282,24 @@ def _format(line: CommandLine, *, table: bool, nl: bool, csv: bool, for_spreadsh
     if for_spreadsheets and not csv:
         raise CommandError("--for-spreadsheets needs --csv", hint="It changes texts that begin like a formula.")
     return chosen[0] if chosen else None
+
+
+def _require_no_format(line: CommandLine, *, table: bool, nl: bool, csv: bool, for_spreadsheets: bool) -> None:
+    if _format(line, table=table, nl=nl, csv=csv, for_spreadsheets=for_spreadsheets) is not None:
+        raise CommandError("more than one format was given", hint="Leave out the others beside --parquet.")
+
+
+def _parquet_columns(model: type[KvModel], columns: Sequence[str] | None, *, shows: bool) -> Sequence[str] | None:
+    """Return the columns of a Parquet file, by default all fields but those that are encrypted. Raises CommandError."""
+    encrypted = () if shows else schema_of(model).encrypted
+    for name in columns or ():
+        if name in encrypted:
+            raise CommandError(
+                f"{name} is encrypted, and a Parquet file would hold it as clear text", hint="Add --show-encrypted."
+            )
+    if columns or not encrypted:
+        return columns or None
+    return [name for name in model.model_fields if name not in encrypted]
 
 
 def _query(
