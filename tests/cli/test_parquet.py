@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
 PROGRAM = """
 from decimal import Decimal
 from pydantic import SecretStr
-from kvmodels import Database, Field, Indexed, KvModel, PrimaryKey
+from kvmodels import Database, Encrypted, Field, Indexed, KeyRing, KvModel, PrimaryKey
 
 class Item(KvModel, collection="items"):
     id: PrimaryKey[int]
@@ -27,11 +27,18 @@ class User(KvModel, collection="users"):
     id: PrimaryKey[int]
     password: SecretStr = SecretStr("x")
 
+class Patient(KvModel, collection="patients"):
+    id: PrimaryKey[int]
+    name: Encrypted[str] = "Planted"
+
+def opened(url):
+    return Database(url, models=[Item, User, Patient], keys=KeyRing({1: bytes(32)}))
+
 def make():
-    return Database("items.db", models=[Item, User])
+    return opened("items.db")
 
 def other():
-    return Database("other.db", models=[Item, User])
+    return opened("other.db")
 """
 
 
@@ -39,9 +46,9 @@ def other():
 def items(folder, run: Run) -> Run:
     """The commands, in a folder with a store of two records."""
     (folder / "items_app.py").write_text(PROGRAM)
-    (folder / "lines").write_text(
-        '{"id": 1, "kind": "a", "price": "2.50", "tags": {"x": 1}}\n{"id": 2, "kind": "b", "price": "1.00", "spot": [7, "z"]}\n'
-    )
+    first = '{"id": 1, "kind": "a", "price": "2.50", "tags": {"x": 1}}'
+    second = '{"id": 2, "kind": "b", "price": "1.00", "spot": [7, "z"]}'
+    (folder / "lines").write_text(f"{first}\n{second}\n")
     assert run("-d", "items_app:make", "insert", "items", "lines").stderr == "2 records written\n"
     return run
 
@@ -59,6 +66,17 @@ def test_conditions_and_columns_choose_what_is_written(items, folder):
     words = ("export", "items", "kind=a", "--parquet", "some.parquet", "--column", "id", "--column", "price")
     assert items("-d", "items_app:make", *words).exit_code == 0
     assert pq.read_table(folder / "some.parquet").to_pylist() == [{"id": 1, "price": Decimal("2.50")}]
+
+
+def test_an_encrypted_field_is_written_only_on_demand(items, folder):
+    (folder / "patients").write_text('{"id": 1}\n')
+    assert items("-d", "items_app:make", "insert", "patients", "patients").exit_code == 0
+    words = ("-d", "items_app:make", "export", "patients", "--parquet")
+    assert items(*words, "hidden.parquet").exit_code == 0
+    assert pq.read_table(folder / "hidden.parquet").column_names == ["id"]
+    assert "name is encrypted" in items(*words, "new", "--column", "name").stderr
+    assert items(*words, "clear.parquet", "--show-encrypted").exit_code == 0
+    assert pq.read_table(folder / "clear.parquet").to_pylist() == [{"id": 1, "name": "Planted"}]
 
 
 @pytest.mark.parametrize(
