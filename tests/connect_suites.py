@@ -19,6 +19,7 @@ BOTH: Final = (OWN, DENOKV)
 
 IN_TEST_SERVERS: Final[dict[str, tuple[str, ...]]] = {
     "tests.bulk.test_upserts": ("connect", *BOTH),
+    "tests.encryption.test_changes_of_form": ("connect", OWN),
     "tests.evolution.test_building_kinds": BOTH,
     "tests.geo.test_geo_queries": ("connect", *BOTH),
     "tests.history.test_oracle": ("connect", *BOTH),
@@ -103,6 +104,7 @@ MODULES_LEFT_OUT: Final[dict[str, str]] = {
     "tests.copying.test_backup": SNAPSHOTS,
     "tests.copying.test_models": SNAPSHOTS,
     "tests.damage.test_refused_records": LARGE,
+    "tests.encryption.test_rotation": LARGE,
     "tests.evolution.test_migrations": LARGE,
     "tests.evolution.test_random_releases": SNAPSHOTS,
     "tests.expiry.test_models": DEADLINES,

@@ -41,6 +41,7 @@ LINES: list[tuple[int, tuple[str, ...]]] = [
     (0, ("indexes", "drop", "books.genre", "--yes", "-d", "URL")),
     (0, ("indexes", "build", "books.genre", *APP)),
     (0, ("migrate", "books", *APP)),
+    (2, ("rotate", "books", "--to", "1", *APP)),
     (0, ("violations", *APP)),
     (0, ("resolve", "books", *APP)),
     (0, ("check", "books", "--repair", *APP)),
