@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kvmodels import AsyncDatabase, Database, DecodeError, ResumeExpiredError
+from kvmodels.api import tenancy
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.ext.fastapi import Changes, tenant_streams
 from tests.tenants.models import TENANT_MODELS, Account, User
@@ -252,7 +253,6 @@ async def test_a_walk_that_fails_sends_each_stream_back_to_a_watch_of_its_own(
     since = await position_of(db)
     clients = [Client(db.tenant(name)[User], since) for name in NAMES[:2]]
     await joined(2)
-    gate = Gate(monkeypatch)
     for name in NAMES[:2]:
         await db.tenant(name)[User].insert(user(1))
     for client in clients:
@@ -262,7 +262,6 @@ async def test_a_walk_that_fails_sends_each_stream_back_to_a_watch_of_its_own(
         raise error
 
     monkeypatch.setattr(tenant_streams._Hub, "_next", failing)
-    gate.walk.set()
     for name in NAMES[:2]:
         await db.tenant(name)[User].insert(user(2))
         await db.tenant(name)[User].insert(user(3))
@@ -291,6 +290,37 @@ async def test_changes_that_wait_for_a_slow_client_are_bounded(db: AsyncDatabase
     for client in (slow, fast):
         await client.until(("changed", 7))
         assert client.keys == [("changed", number) for number in range(8)]
+        await client.close()
+    await until(lambda: not tenant_streams._hubs)
+
+
+@pytest.mark.parametrize("knows", [True, False])
+async def test_the_streams_of_a_removed_tenant_end_and_never_show_a_later_life(
+    db: AsyncDatabase, monkeypatch: pytest.MonkeyPatch, knows: bool
+):
+    if not knows:  # as if another process removed it
+        monkeypatch.setattr(tenancy, "end_lives", lambda *_: None)
+    users = db.tenant("acme")[User]
+    await users.insert(user(1))
+    first, other = Client(users), Client(db.tenant("initech")[User])
+    await joined(2)
+    gate = Gate(monkeypatch)
+    gate.joins.set()
+    await users.patch(1, color="blue")
+    await first.until(("changed", 1))
+    await db.remove_tenant("acme")
+    await db.create_tenant("acme")
+    await db.tenant("acme")[User].insert(user(2))
+    await db.tenant("initech")[User].insert(user(3))
+    gate.walk.set()
+    await other.until(("changed", 3))
+    async with asyncio.timeout(60):
+        await first.task
+    assert ("changed", 2) not in first.keys
+    assert first.task.exception() is None
+    again = Client(db.tenant("acme")[User])
+    await again.until(("changed", 2))
+    for client in (other, again):
         await client.close()
     await until(lambda: not tenant_streams._hubs)
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from kvmodels.api._async.repository import AsyncRepository
 from kvmodels.api._sync.repository import Repository
 from kvmodels.core.values import StoredAsJson
-from kvmodels.errors import ResumeExpiredError
+from kvmodels.errors import ResumeExpiredError, TenantRemovedError
 from kvmodels.ext.fastapi.shutdown import closed_at_shutdown
 from kvmodels.ext.fastapi.tenant_streams import next_of, stream_of
 from kvmodels.flows.kv.record_watch import ChangedRecord
@@ -94,7 +94,8 @@ class RecordChanges:
         """Return the events of a collection; for FastAPI, each is a ``ServerSentEvent`` with a ``RecordEvent`` as data.
 
         A client whose position is older than the change log gets ``reset`` and the present records. The stream ends
-        when the client disconnects, when the database is closed, and within a second of SIGTERM or SIGINT.
+        when the client disconnects, when the database is closed, when its tenant is removed, and within a second of
+        SIGTERM or SIGINT.
 
         Args:
             repository: the repository; a stream over a synchronous one occupies a thread.
@@ -186,6 +187,8 @@ async def _events(
                     return
             except ResumeExpiredError:
                 pass
+            except TenantRemovedError:
+                return  # the next request of the client is told so
 
 
 def event_of(change: ChangedRecord[Any], shown: Any) -> RecordEvent[Any]:

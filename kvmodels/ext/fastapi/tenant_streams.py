@@ -26,6 +26,8 @@ from kvmodels.api.core import ObservedModel
 from kvmodels.api.opening import Opening
 from kvmodels.core.operations import Change
 from kvmodels.errors import ClosedError
+from kvmodels.flows.context import Context, reload_header
+from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv.record_watch import (
     ChangedRecord,
     TenantChanges,
@@ -52,6 +54,7 @@ class _Batch(NamedTuple):
 
     through: str
     changes: list[Change]
+    of_catalogue: bool
 
 
 class _Member:
@@ -157,9 +160,9 @@ class _Hub:
         try:
             while (found := await self._next()) is not None:
                 self.position = self._watch.versionstamp
-                for tenant, changes in found:
+                for tenant, changes, of_catalogue in found:
                     for member in self._members.get(tenant, ()):
-                        member.give(_Batch(self.position, changes))
+                        member.give(_Batch(self.position, changes, of_catalogue))
             how = "ended"
         except ClosedError:
             how = "ended"
@@ -257,19 +260,29 @@ class TenantStream:
             member.forget()
             self._must_reach = hub.position
             self._catch_up()
-        elif batch.through > self._reached:
-            rows = after_position(batch.changes, self._reached)
-            found = await self._records(rows) if rows else None
-            self._reached = batch.through
-            return found
+        else:
+            return await self._changed(batch, self._reached)
         return None
 
-    async def _records(self, rows: list[Any]) -> list[ChangedRecord[Any]]:
+    async def _changed(self, batch: _Batch, reached: str) -> list[ChangedRecord[Any]] | None:
+        """Return the records of a batch that have changed after a position. Raises TenantRemovedError."""
+        if batch.of_catalogue:
+            await self._run(reload_header(self._context))  # raises after the end of the tenant
+        rows = after_position(batch.changes, reached)
+        found = await self._run(changed_records(self._context, self._runner.schema, rows)) if rows else None
+        self._reached = max(reached, batch.through)
+        return cast("list[ChangedRecord[Any]] | None", found)
+
+    @property
+    def _context(self) -> Context:
+        context: Context = cast("Any", self._runner).context
+        return context
+
+    async def _run(self, flow: Flow[Any]) -> Any:
         runner = cast("Any", self._runner)
-        flow = changed_records(runner.context, runner.schema, rows)
         if isinstance(self._repository, Repository):
-            return cast("list[ChangedRecord[Any]]", await in_stream_thread(runner.run_part, flow, None))
-        return cast("list[ChangedRecord[Any]]", await runner.run_part(flow, None))
+            return await in_stream_thread(runner.run_part, flow, None)
+        return await runner.run_part(flow, None)
 
 
 def stream_of(

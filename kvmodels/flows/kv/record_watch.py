@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.catalog.collection import Loader
-from kvmodels.catalog.keyspace import TENANT_ROWS, tenant_prefix
+from kvmodels.catalog.keyspace import HEADER_KEY, TENANT_ROWS, tenant_prefix
 from kvmodels.core.keys import decode_key, encode_key, key_range, key_successor, skip_parts
 from kvmodels.core.lineage import TENANT_PARTS
 from kvmodels.core.operations import Change, ReadRange, Row, after_prefix, format_versionstamp
@@ -142,10 +142,12 @@ class TenantChanges(NamedTuple):
     Attributes:
         tenant: the name of the tenant.
         changes: the last change of each key.
+        of_catalogue: whether the catalogue of the tenant has changed too, as at its removal.
     """
 
     tenant: str
     changes: list[Change]
+    of_catalogue: bool
 
 
 def after_position(changes: Sequence[Change], position: str) -> list[tuple[bytes, Row | None]]:
@@ -249,13 +251,19 @@ class TenantChangesWatch(Watch[TenantChanges]):
         found = yield from read_changes(wanted, self._seen)
         self._seen = found.through
         by_tenant: dict[str, list[Change]] = {}
+        catalogues: set[str] = set()
         for key, versionstamp, row in found.changes:
             place = place_of(key, self._collection)
             if place is not None:
                 name, own = place
                 change = Change(own, versionstamp, None if row is None else row._replace(key=own))
                 by_tenant.setdefault(name, []).append(change)
-        return [TenantChanges(name, changes) for name, changes in by_tenant.items()] if by_tenant else None
+            elif (catalogue := place_of(key, HEADER_KEY)) is not None:
+                catalogues.add(catalogue[0])
+                by_tenant.setdefault(catalogue[0], [])
+        if not by_tenant:
+            return None
+        return [TenantChanges(name, changes, name in catalogues) for name, changes in by_tenant.items()]
 
 
 def place_of(key: bytes, collection: bytes) -> tuple[str, bytes] | None:
