@@ -29,9 +29,9 @@ class Lamp(KvModel, collection="lamps"):
 def executed(path: Any) -> list[Any]:
     """Run a notebook in a new kernel, and return its cells of code."""
     read = nbformat.read(path, as_version=4)
-    NotebookClient(
-        read, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(REPOSITORY)}}
-    ).execute()
+    resources = {"metadata": {"path": str(REPOSITORY)}}
+    client = NotebookClient(read, timeout=300, startup_timeout=300, kernel_name="python3", resources=resources)
+    client.execute()
     return [cell for cell in read.cells if cell.cell_type == "code"]
 
 
