@@ -19,8 +19,8 @@ except ModuleNotFoundError as missing:
         hint="Install it: pip install 'kvmodels[fastapi]'.",
     ) from missing
 
+from kvmodels.ext.blob_response import BlobResponse
 from kvmodels.ext.fastapi.actors import acting
-from kvmodels.ext.fastapi.blobs import BlobResponse
 from kvmodels.ext.fastapi.changes import RecordChanges as Changes
 from kvmodels.ext.fastapi.changes import RecordEvent
 from kvmodels.ext.fastapi.databases import AsyncRepo, Repo, database, lifespan, repository, tenant_database

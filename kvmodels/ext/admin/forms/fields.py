@@ -24,6 +24,7 @@ from kvmodels.core.ulid import ULID
 from kvmodels.ext.admin.texts import is_plain, value_text
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.annotations import plain
+from kvmodels.schema.declare.blob import Blob
 from kvmodels.schema.describe.describe import describe
 
 FieldKind = Literal["text", "line", "number", "select", "json", "bytes", "moment", "group", "reference"]
@@ -144,8 +145,12 @@ def form_fields(model: type[KvModel], references: Mapping[str, str] | None = Non
     fields: list[FormField] = []
     for name, info in model.model_fields.items():
         locked = "The library sets this field at every write." if name in automatic else None
+        locked = _OF_PROGRAMS if plain(info.annotation).annotation is Blob else locked
         fields.append(_field(name, info, locked=locked, long=name in long_texts, target=found.get(name)))
     return tuple(fields)
+
+
+_OF_PROGRAMS: Final = "Programs store files; this page shows them."
 
 
 def references_of(model: type[KvModel]) -> dict[str, str]:

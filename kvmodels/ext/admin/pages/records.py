@@ -7,6 +7,7 @@ version that the user has seen, so that a form changes nothing if the record has
 from __future__ import annotations
 
 import functools
+import mimetypes
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 from urllib.parse import parse_qsl
@@ -44,8 +45,10 @@ from kvmodels.ext.admin.pages.offers import Offers, conditions_on_groups, offers
 from kvmodels.ext.admin.pages.relations import referrers_of, target_choices
 from kvmodels.ext.admin.pages.store_page import StorePage, link, page, records_path
 from kvmodels.ext.admin.texts import value_text
+from kvmodels.ext.blob_response import BlobResponse
 from kvmodels.query.text_lookups import ORDER, parse_lookups
 from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.blob import Blob
 from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.describe.describe import describe
 
@@ -53,6 +56,10 @@ SIZES: Final = (25, 50, 100)
 _OWN: Final = frozenset({"after", "before", "size", "add", "value", "search"})
 _FOUND: Final = 10
 _MOST_COLUMNS: Final = 8
+
+
+FILE: Final = "file"
+"""The parameter that names the field of a download."""
 
 
 class RecordsPage(StorePage):
@@ -191,6 +198,9 @@ class RecordsPage(StorePage):
     def _cell(self, request: Request, record: Any, name: str, targets: Mapping[str, str | None]) -> dict[str, Any]:
         """Return a field of a record for a page, with the page of the record that it refers to."""
         value = self.backend.value_of(record, name)
+        if isinstance(value, Blob):
+            url = link(self.url(request, "/file"), {**self.key_query(record), FILE: name})
+            return {"name": name, "value": f"{value.size:,} bytes, {value.content_type}", "url": url}
         return {"name": name, "value": value, "url": self.reference_url(request, targets.get(name), value)}
 
     def list_url(self, request: Request, parameters: Sequence[tuple[str, str]], size: int) -> str:
@@ -234,6 +244,16 @@ class RecordsPage(StorePage):
             edit_url=self.record_url(request, "/edit", record),
             key=self.key_query(record),
         )
+
+    @page("/file")
+    async def file(self, request: Request) -> Response:
+        """Send the content of a blob as a download."""
+        record, name = await self._found(request), request.query_params.get(FILE, "")
+        blob = getattr(record, name) if name in class_of(record).model_fields else None
+        if not isinstance(blob, Blob) or not blob.is_stored:
+            raise HTTPException(404, f"{self.collection} has no file in this field.")
+        suffix = mimetypes.guess_extension(blob.content_type.partition(";")[0]) or ".bin"
+        return BlobResponse(blob, filename=f"{self.collection}-{self.key_text(record)}-{name}{suffix}")
 
     @page("/new")
     async def new(self, request: Request) -> Response:
