@@ -10,7 +10,7 @@ Rules of this module: nothing is read or written here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, cast
 
@@ -262,3 +262,14 @@ def _is_marker(value: Any) -> bool:
 
 def _with_line_feeds(text: str) -> str:
     return text.replace("\r\n", "\n")
+
+
+def note_missing(
+    states: Mapping[str, FieldState], kind: type[KvModel], values: Mapping[str, Any], fields: Sequence[FormField]
+) -> None:
+    """Also note the fields that are missing, when others are invalid already."""
+    for field in fields:
+        state = states.get(field.name)
+        missing = field.required and field.name not in values and state is not None
+        if missing and state is not None and state.locked is None and not state.errors and kind.model_fields:
+            state.errors = ("Field required",)

@@ -7,7 +7,6 @@ version that the user has seen, so that a form changes nothing if the record has
 from __future__ import annotations
 
 import functools
-import mimetypes
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 from urllib.parse import parse_qsl
@@ -27,6 +26,7 @@ from kvmodels.errors import (
 )
 from kvmodels.ext.admin.backend import Backend
 from kvmodels.ext.admin.browsing import SCANNED, BrowsedQuery
+from kvmodels.ext.admin.downloads import FILE, file_response, file_text
 from kvmodels.ext.admin.forms.fields import FormField, form_fields
 from kvmodels.ext.admin.forms.record_form import (
     FieldState,
@@ -35,6 +35,7 @@ from kvmodels.ext.admin.forms.record_form import (
     digests_of,
     new_states,
     note_error,
+    note_missing,
     sent_states,
     states_of,
     values_of,
@@ -45,10 +46,8 @@ from kvmodels.ext.admin.pages.offers import Offers, conditions_on_groups, offers
 from kvmodels.ext.admin.pages.relations import referrers_of, target_choices
 from kvmodels.ext.admin.pages.store_page import StorePage, link, page, records_path
 from kvmodels.ext.admin.texts import value_text
-from kvmodels.ext.blob_response import BlobResponse
 from kvmodels.query.text_lookups import ORDER, parse_lookups
 from kvmodels.schema.compile.model import KvModel
-from kvmodels.schema.declare.blob import Blob
 from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.describe.describe import describe
 
@@ -56,10 +55,6 @@ SIZES: Final = (25, 50, 100)
 _OWN: Final = frozenset({"after", "before", "size", "add", "value", "search"})
 _FOUND: Final = 10
 _MOST_COLUMNS: Final = 8
-
-
-FILE: Final = "file"
-"""The parameter that names the field of a download."""
 
 
 class RecordsPage(StorePage):
@@ -198,9 +193,9 @@ class RecordsPage(StorePage):
     def _cell(self, request: Request, record: Any, name: str, targets: Mapping[str, str | None]) -> dict[str, Any]:
         """Return a field of a record for a page, with the page of the record that it refers to."""
         value = self.backend.value_of(record, name)
-        if isinstance(value, Blob):
+        if (text := file_text(value)) is not None:
             url = link(self.url(request, "/file"), {**self.key_query(record), FILE: name})
-            return {"name": name, "value": f"{value.size:,} bytes, {value.content_type}", "url": url}
+            return {"name": name, "value": text, "url": url}
         return {"name": name, "value": value, "url": self.reference_url(request, targets.get(name), value)}
 
     def list_url(self, request: Request, parameters: Sequence[tuple[str, str]], size: int) -> str:
@@ -248,12 +243,8 @@ class RecordsPage(StorePage):
     @page("/file")
     async def file(self, request: Request) -> Response:
         """Send the content of a blob as a download."""
-        record, name = await self._found(request), request.query_params.get(FILE, "")
-        blob = getattr(record, name) if name in class_of(record).model_fields else None
-        if not isinstance(blob, Blob) or not blob.is_stored:
-            raise HTTPException(404, f"{self.collection} has no file in this field.")
-        suffix = mimetypes.guess_extension(blob.content_type.partition(";")[0]) or ".bin"
-        return BlobResponse(blob, filename=f"{self.collection}-{self.key_text(record)}-{name}{suffix}")
+        record = await self._found(request)
+        return file_response(record, request.query_params.get(FILE, ""), f"{self.collection}-{self.key_text(record)}")
 
     @page("/new")
     async def new(self, request: Request) -> Response:
@@ -281,7 +272,7 @@ class RecordsPage(StorePage):
                 flash(request, f"Created {self.key_text(record)}.", "success")
                 return self.redirect(request, "/record", **self.key_query(record))
         else:
-            _note_all(states, kind, values, fields)
+            note_missing(states, kind, values, fields)
         return await self._form(request, fields, states, kind=kind, problems=problems, status=422)
 
     @page("/edit")
@@ -487,17 +478,6 @@ class RecordsPage(StorePage):
             action=str(request.url.path) + (f"?{request.url.query}" if request.url.query else ""),
             key_url=None if record is None else self.record_url(request, "", record),
         )
-
-
-def _note_all(
-    states: Mapping[str, FieldState], kind: type[KvModel], values: Mapping[str, Any], fields: Sequence[FormField]
-) -> None:
-    """Also note the fields that are missing, when others are invalid already."""
-    for field in fields:
-        state = states.get(field.name)
-        missing = field.required and field.name not in values and state is not None
-        if missing and state is not None and state.locked is None and not state.errors and kind.model_fields:
-            state.errors = ("Field required",)
 
 
 def class_of(record: Any) -> type[KvModel]:
