@@ -118,7 +118,10 @@ def test_indexes_show_state_size_and_use_and_are_built(kv_url):
             assert "plants .name index name" in page.within("kv-table")
             assert "readable" not in page.within("kv-table")
             sent(client, "/admin/indexes/build", "/admin/indexes")
+            assert "records" not in shown(client, "/admin/").within("kv-tile")
             sent(client, "/admin/indexes/measure", "/admin/indexes")
+            assert "≈ 5 records" in shown(client, "/admin/").within("kv-tile")
+            assert "as measured at" in client.get("/admin/").text
             shown(client, "/admin/records/plants?name=n3")
             assert "readable 5" in shown(client, "/admin/indexes").within("kv-table")
             assert re.search(r"Uses by this process since <time datetime=.20\d\d-", client.get("/admin/indexes").text)

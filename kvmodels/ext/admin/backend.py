@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -30,6 +31,17 @@ AdminAction = Literal["view", "create", "edit", "delete", "operate"]
 """The rights of a user on the records of a model; ``"operate"`` is for schema changes, repairs and index builds."""
 
 _WRITES: Final = frozenset({"create", "edit", "delete", "operate"})
+
+
+MOST_MEASURED: Final = 100
+"""The number of measurements that are kept: of the store and of the tenants that were measured last."""
+
+
+class MeasuredStore(NamedTuple):
+    """The sizes of a store or tenant, as ``db.stats()`` returns them, and when they were measured."""
+
+    at: datetime
+    stats: Any
 
 
 class AdminPermission(Protocol):
@@ -78,6 +90,7 @@ class Backend:
         self.permission = permission
         self.shows_encrypted = show_encrypted
         self._is_async = isinstance(db, AsyncDatabase)
+        self._measured: dict[str | None, MeasuredStore] = {}
 
     @property
     def db(self) -> Any:
@@ -119,6 +132,18 @@ class Backend:
             if description.collection == collection
             and (not description.classes or model.__name__ in description.classes)
         ]
+
+    @property
+    def measured(self) -> MeasuredStore | None:
+        """The last measurement of the database of a request; None before the first."""
+        return self._measured.get(self.tenant)
+
+    def keep_measured(self, tenant: str | None, stats: Any) -> None:
+        """Keep a measurement, of the store or of a tenant; only the last few are kept."""
+        self._measured.pop(tenant, None)
+        self._measured[tenant] = MeasuredStore(datetime.now(UTC), stats)
+        for oldest in list(self._measured)[:-MOST_MEASURED]:
+            del self._measured[oldest]
 
     async def call(self, method: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
         """Call a method of the database, or of an object that it returned, in a thread if it is synchronous."""

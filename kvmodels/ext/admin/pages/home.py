@@ -1,7 +1,7 @@
 """The first page: the store and its collections.
 
-Rules of this module: nothing is counted; only the catalogue is read. The address of the store is not shown, because it
-may contain a password.
+Rules of this module: nothing is counted; only the catalogue is read, and numbers of records are those of the last
+measurement. The address of the store is not shown, because it may contain a password.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ class HomePage(StorePage):
         """Show the collections of the store."""
         stored = await self.backend.call(self.backend.db.collections)
         statuses = await self.backend.call(self.backend.db.indexes)
+        measured = self.backend.measured
+        numbers = {} if measured is None else {one.name: one.records.rows for one in measured.stats.collections}
         cards = [
             {
                 "name": name,
                 "model": model.__name__,
                 "fields": len(describe(model).fields),
+                "records": numbers.get(name),
                 "indexes": sum(one.collection == name for one in statuses),
                 "waiting": [one for one in statuses if one.collection == name and one.state != "readable"],
             }
@@ -46,4 +49,4 @@ class HomePage(StorePage):
         undeclared = [one for one in stored if whole and one.name not in self.backend.models]
         tenant = self.backend.tenant
         heading = "Collections" if tenant is None else f"Collections of the tenant {visible(tenant)}"
-        return self.render(request, "home.html", heading=heading, cards=cards, undeclared=undeclared)
+        return self.render(request, "home.html", heading=heading, cards=cards, undeclared=undeclared, measured=measured)

@@ -23,14 +23,12 @@ class IndexesPage(StorePage):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend, label="Indexes", icon="fa-solid fa-list-ol", path="/indexes")
-        self._measured: tuple[str | None, Any] = (None, None)
 
     @page("")
     async def index(self, request: Request) -> Response:
         """Show every index."""
         statuses = await self.backend.call(self.backend.db.indexes)
-        tenant, stats = self._measured
-        stats = stats if tenant == self.backend.tenant else None
+        stats = None if self.backend.measured is None else self.backend.measured.stats
         sizes = {} if stats is None else sizes_of(stats)
         uses, since = self._uses()
         rows = [
@@ -75,7 +73,7 @@ class IndexesPage(StorePage):
 
     async def _measure(self, job: Job) -> list[str]:
         stats = await self.backend.call(self.backend.db.stats, progress=job.report)
-        self._measured = job.tenant, stats
+        self.backend.keep_measured(job.tenant, stats)
         return str(stats).splitlines()
 
     async def _build(self, job: Job) -> list[str]:
