@@ -192,6 +192,15 @@ def test_a_table_in_a_transaction_has_its_own_writes(db):
         assert pl.DataFrame(tx[Sale].values("number"))["number"].to_list() == [1, 2, 3]
 
 
+def test_a_table_of_a_tenant_has_the_records_of_this_tenant_alone():
+    with Database("memory://", tenant_models=[Shop]) as store:
+        for number, name in enumerate(["acme", "zeta"]):
+            store.create_tenant(name)
+            store.tenant(name)[Shop].create(id=number, name=name)
+        shops = store.tenant("zeta")[Shop]
+        assert shops.to_arrow().to_pylist() == pl.DataFrame(shops).to_dicts() == [{"id": 1, "name": "zeta"}]
+
+
 def test_a_parquet_file_is_new_and_private_and_a_failed_one_is_removed(db, tmp_path):
     path = tmp_path / "sales.parquet"
     assert db[Sale].to_parquet(path) == 2
