@@ -34,6 +34,7 @@ WANTED = {
     "recipes-for-data/#export-to-a-data-frame": ("export data frame", "pandas", "dataframe"),
     "recipes-for-data/#files": ("files", "upload", "blobs"),
     "recipes-for-data/#secrets": ("secrets", "password"),
+    "recipes-for-data/#similar-texts": ("embedding", "vector", "similar"),
     "recipes-for-data/#one-store-for-many-tenants": ("one store many tenants", "multi-tenant", "customers"),
 }
 
