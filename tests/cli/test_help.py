@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -65,13 +66,22 @@ def test_unknown_commands_and_options_are_refused(run):
         assert message in result.stderr
 
 
+@pytest.fixture
+def without_ipython(monkeypatch):
+    """IPython is one of the development packages; without it, the shell is that of Python."""
+    monkeypatch.setattr("kvmodels.cli.commands.shell.importlib.util.find_spec", lambda _: None)
+
+
+@pytest.mark.usefixtures("without_ipython")
 def test_the_shell_has_the_store_and_the_models(run):
     shown = run("shell", "-d", "shop_app:shop", stdin="print(db[Book].count(), kv is db.kv, models)\n").output
     assert "kvmodels shell: db, kv, models, Book" in shown
     assert "0 True {'books': <class 'shop_app.Book'>}" in shown
 
 
-def test_the_shell_is_ipython_if_that_is_installed(folder, run):
+def test_the_shell_is_ipython_if_that_is_installed(folder, run, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "IPython"]:
+        monkeypatch.delitem(sys.modules, name)
     (folder / "IPython.py").write_text(
         "def start_ipython(argv, user_ns):\n    print('Book' in argv[0], sorted(user_ns))\n"
     )
@@ -81,6 +91,7 @@ def test_the_shell_is_ipython_if_that_is_installed(folder, run):
         del sys.modules["IPython"]
 
 
+@pytest.mark.usefixtures("without_ipython")
 def test_a_readonly_shell_does_not_write(folder, run):
     with open_kv("kv.db") as kv:
         kv.set(("a",), 1)
