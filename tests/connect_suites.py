@@ -22,6 +22,7 @@ IN_TEST_SERVERS: Final[dict[str, tuple[str, ...]]] = {
     "tests.encryption.test_changes_of_form": ("connect", OWN),
     "tests.evolution.test_building_kinds": BOTH,
     "tests.geo.test_geo_queries": ("connect", *BOTH),
+    "tests.blobs.test_history": ("connect", *BOTH),
     "tests.history.test_oracle": ("connect", *BOTH),
     "tests.hooks.test_hooks": ("connect", *BOTH),
     "tests.kinds.test_exclusion_queries": ("connect", *BOTH),
