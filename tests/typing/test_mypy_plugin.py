@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = """
 from pydantic import ConfigDict
 import pydantic
-from kvmodels import AUTO, Field, Indexed, KvModel, PrimaryKey
+from kvmodels import AUTO, Field, Indexed, KvModel, PrimaryKey, Vector
 
 class Keyword(KvModel, collection="a", populate_by_name=True):
     id: PrimaryKey[int] = Field(alias="memberId")
@@ -43,6 +43,13 @@ Keyword(name="x")  # call-arg
 Keyword(id=1, nmae="x")  # call-arg
 Heir(id=1, memberId=1)  # call-arg
 Without(id=1, name="x")  # call-arg
+
+class Looks(KvModel, collection="e"):
+    id: PrimaryKey[int]
+    look: Vector[3] | None = None
+
+Looks(id=1, look=Vector([1, 2, 3]))
+Looks(id=1, look="x")  # arg-type
 """
 
 
