@@ -70,7 +70,8 @@ class Told:
 
     def tell(self, *what: object) -> None:
         self.texts += [form(one) for one in what for form in (str, repr)]
-        self.texts += [one._repr_html_() or "" for one in what if hasattr(one, "_repr_html_")]
+        views = [getattr(one, "_repr_html_", str) for one in what]
+        self.texts += [view() or "" for view in views]
 
     def observe(self, operation: FinishedOperation) -> None:
         self.tell(operation)

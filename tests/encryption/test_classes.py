@@ -1,0 +1,75 @@
+"""Encrypted fields in classes that share a collection, and in upgrades."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from kvmodels import Database, Encrypted, Field, Indexed, KvModel, PrimaryKey, upgrade
+from tests.encryption.models import RING
+
+
+class Person(KvModel, collection="people", discriminator="kind"):
+    id: PrimaryKey[int]
+    name: Annotated[Encrypted[str], Indexed()]
+
+
+class Doctor(Person):
+    kind: Literal["doctor"] = "doctor"
+    pager: Encrypted[str] = Field(default="")
+
+
+class Visitor(Person):
+    kind: Literal["visitor"] = "visitor"
+
+
+class First(KvModel, collection="letters"):
+    id: PrimaryKey[int]
+    text: Encrypted[str]
+    seal: Encrypted[str] = Field(default="")
+
+
+class Second(KvModel, collection="letters"):
+    id: PrimaryKey[int]
+    body: Encrypted[str]
+    size: int = Field(default=0)
+
+    class Meta:
+        schema_version = 2
+
+    @upgrade(to=2, touches=("text", "body", "size"))
+    @staticmethod
+    def rename(fields: dict[str, Any]) -> dict[str, Any]:
+        text = fields.pop("text")
+        return {**fields, "body": text, "size": len(text)}
+
+
+def test_classes_of_one_collection_have_their_own_fields():
+    with Database("memory://", models=[Person], keys=RING) as db:
+        db[Person].insert(Doctor(id=1, name="Planted", pager="Planted 7"))
+        db[Person].insert(Visitor(id=2, name="Planted"))
+        assert db[Person].get(1) == Doctor(id=1, name="Planted", pager="Planted 7")
+        assert [type(one).__name__ for one in db[Person].filter(name="Planted")] == ["Doctor", "Visitor"]
+        assert "Planted" not in repr([entry.value for entry in db.kv.unsafe().list(())])
+        assert db.rotate(Person, to=2).written == 2
+        assert db[Person].get(2).name == "Planted"
+        assert db.check().ok
+
+
+def test_an_upgrade_gets_plain_values_and_renames_a_sealed_field():
+    url = "memory://upgraded_letters"
+    with Database(url, models=[First], keys=RING) as old:
+        old[First].insert(First(id=1, text="Planted", seal="Planted wax"))
+        with Database(url, models=[Second], keys=RING) as db:
+            assert (db[Second].get(1).body, db[Second].get(1).size) == ("Planted", 7)
+            db.apply()
+            db.migrate(Second)
+            stored = db.kv.get(("letters", 1)).value
+            assert stored["$kv"]["e"] == ["body", "seal"], "a field that the class does not know stays sealed"
+            db[Second].rename(1, 2)
+            assert db[Second].get(2).body == "Planted"
+            assert "Planted" not in repr([entry.value for entry in db.kv.unsafe().list(())])
+            moved = db.kv.get(("letters", 2)).value
+            key = db[Second].get(2).pk
+        with Database(url, models=[Second], keys=RING) as db:
+            assert db.rotate(Second, to=2).complete, "the undeclared field is bound to the new primary key"
+            assert (key, moved["seal"] != stored["seal"]) == (2, True)
