@@ -50,7 +50,7 @@ class VectorIndex(DeclaredIndex):
 
     Examples:
         >>> VectorIndex("embedding", dim=384, store="int8", group="org", name="by_meaning")
-        VectorIndex('embedding', dim=384, store='int8', name='by_meaning', group=('org',))
+        VectorIndex('embedding', dim=384, metric='cosine', store='int8', name='by_meaning', group=('org',))
     """
 
     kind = "vector"
