@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Final, Self
+from typing import IO, Any, Final, Self, cast
 
+from kvmodels._support.naming import short_repr
 from kvmodels.engines.shared.file_checks import require_file_name
-from kvmodels.errors import EngineError
+from kvmodels.errors import EngineError, InvalidArgumentError
 from kvmodels.frames.layouts import TableLayout
 from kvmodels.schema.arrow.packages import parquet
 
@@ -33,7 +34,7 @@ class ParquetOutput:
         self.rows = 0
         schema, writer = layout.schema, parquet.ParquetWriter  # before the file is made: the package may be missing
         self._path = Path(target) if isinstance(target, str | os.PathLike) else None
-        self._file: Any = target if self._path is None else _opened(self._path)
+        self._file: Any = _required(target) if self._path is None else _opened(self._path)
         self._writer = writer(self._file, schema, compression="zstd")
 
     def write(self, batch: Any) -> None:
@@ -58,6 +59,17 @@ class ParquetOutput:
         self._file.close()
         if error is not None:
             self._path.unlink(missing_ok=True)
+
+
+def _required(file: object) -> IO[bytes]:
+    if isinstance(file, type) or not callable(getattr(file, "write", None)):
+        raise InvalidArgumentError(
+            "this is neither a path nor a file",
+            argument="file",
+            value=short_repr(file),
+            hint="Give a new path, or a file object that is open in binary mode.",
+        )
+    return cast("IO[bytes]", file)
 
 
 def _opened(path: Path) -> IO[bytes]:

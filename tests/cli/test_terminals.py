@@ -48,6 +48,7 @@ LINES: list[tuple[int, tuple[str, ...]]] = [
     (0, ("check", "-d", "URL")),
     (0, ("info", "-d", "URL")),
     (0, ("stats", "-d", "URL")),
+    (0, ("sweep", "-d", "URL")),
     (0, ("inspect", "-d", "URL")),
     (0, ("insert", "books", os.devnull, *APP)),
     (0, ("rows", "books", "genre=novel", "--table", *APP)),
