@@ -19,6 +19,7 @@ from kvmodels import (
     Count,
     Database,
     Encrypted,
+    Field,
     KeyRing,
     Kv,
     KvModel,
@@ -56,12 +57,12 @@ class Paper(KvModel, collection="papers"):
     """Has content beside the record, sealed values, and vectors."""
 
     id: PrimaryKey[int]
-    secret: Encrypted[str] = "a secret"
+    secret: Encrypted[str] = Field(default="a secret")
     scan: Blob | None = None
-    look: Vector[2] | None = None
+    look: Vector | None = None
 
     class Meta:
-        indexes: ClassVar = (VectorIndex("look", name="looks"),)
+        indexes: ClassVar = (VectorIndex("look", dim=2, name="looks"),)
 
 
 MODELS = (*TENANT_MODELS, Paper)
