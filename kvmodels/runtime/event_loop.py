@@ -319,7 +319,7 @@ def _without_threads(
     if isinstance(request, Pull):
         return _pull(request)
     if isinstance(request, CallOutside):
-        return asyncio.to_thread(request.function)
+        return in_thread(request.function)
     if native is not None:
         return _perform_natively(engine, native, request, snapshot)
     if isinstance(request, Settle):

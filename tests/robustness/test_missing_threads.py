@@ -375,8 +375,8 @@ STARTS = {"to_thread", "run_in_executor", "ThreadPoolExecutor", "start_new_threa
 GUARDED = {
     "kvmodels/engines/shared/threads.py": {"start"},
     # A request that finds no thread is answered with 500 by its server, and the next one tries again.
-    "kvmodels/ext/fastapi/changes.py": {"to_thread"},
     "kvmodels/ext/fastapi/pulling.py": {"to_thread"},
+    "kvmodels/ext/fastapi/tenant_streams.py": {"to_thread"},
     "kvmodels/ext/serve/application.py": {"to_thread"},
     "kvmodels/runtime/event_loop.py": {"run_in_executor"},
     "kvmodels/runtime/threads.py": {"ThreadPoolExecutor"},

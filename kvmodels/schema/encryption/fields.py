@@ -168,7 +168,7 @@ class _Check:
                 raise self.error("an index has a part of an encrypted field", head, text, _EQUALITY)
             if name.startswith("-"):
                 raise self.error("an index of an encrypted field has an order", head, text, _EQUALITY)
-            if index.store is not None:
+            if index.store:
                 raise self.error("an index of an encrypted field copies the record", head, text, _PLAIN_COPY)
 
 
