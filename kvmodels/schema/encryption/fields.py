@@ -126,7 +126,7 @@ class _Check:
             raise self.error("a foreign key is encrypted", field, "ForeignKey", "References are plain.")
         if not isinstance(mark, EntryMarker):
             return
-        if mark.store is not None:
+        if mark.store:
             raise self.error("an index of an encrypted field copies the record", field, repr(mark), _PLAIN_COPY)
         if isinstance(mark, Indexed) and mark.descending:
             raise self.error("an index of an encrypted field has an order", field, repr(mark), _EQUALITY)
