@@ -25,8 +25,8 @@ def blob_fields_in(section: object) -> tuple[str, ...] | None:
     if not isinstance(section, Mapping):
         return None
     items = cast("Mapping[str, Any]", section)
-    fields: Any = items.get("fields")
+    fields: object = items.get("fields")
     if set(items) != {"fields"} or not isinstance(fields, list):
         return None
-    names: list[Any] = fields
+    names = cast("list[Any]", fields)
     return tuple(names) if all(isinstance(name, str) for name in names) else None

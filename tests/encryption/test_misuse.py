@@ -101,7 +101,7 @@ META = [
 ]
 
 
-@pytest.mark.parametrize("index", META, ids=repr)
+@pytest.mark.parametrize("index", META, ids=lambda index: repr(index).partition(" at 0x")[0])
 def test_an_index_that_needs_the_plain_value_is_refused(index: Any):
     with pytest.raises(ModelDefinitionError) as caught:
         declared(indexes=(index,))

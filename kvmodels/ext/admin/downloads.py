@@ -8,6 +8,7 @@ from __future__ import annotations
 import mimetypes
 from typing import Any, Final
 
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from kvmodels.ext.blob_response import BlobResponse
@@ -22,7 +23,7 @@ def file_text(value: Any) -> str | None:
     return f"{value.size:,} bytes, {value.content_type}" if isinstance(value, Blob) else None
 
 
-def file_response(record: Any, name: str, title: str) -> BlobResponse:
+def file_response(record: BaseModel, name: str, title: str) -> BlobResponse:
     """Return the download of a field. Raises HTTPException 404: it holds no file."""
     blob = getattr(record, name) if name in type(record).model_fields else None
     if not isinstance(blob, Blob) or not blob.is_stored:
