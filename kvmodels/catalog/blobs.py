@@ -8,7 +8,7 @@ Rules of this module: pure. A section with an item that is not listed here is th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 BLOBS_SECTION: Final = "blobs"
@@ -28,5 +28,5 @@ def blob_fields_in(section: object) -> tuple[str, ...] | None:
     fields: object = items.get("fields")
     if set(items) != {"fields"} or not isinstance(fields, list):
         return None
-    names = cast("list[Any]", fields)
+    names = cast("Sequence[Any]", fields)
     return tuple(names) if all(isinstance(name, str) for name in names) else None
