@@ -16,7 +16,7 @@ from math import isnan
 from operator import eq, ge, gt, itemgetter, le, lt, ne
 from typing import Any, Final, cast
 
-from kvmodels._support.suggest import closest
+from kvmodels._support import suggest as spelling
 from kvmodels.codecs.columns.registry import ColumnOrder
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError, UnknownLookupError
 from kvmodels.query.aggregates import Grouping, Measure, sort_part
@@ -119,7 +119,7 @@ def _known(grouping: Grouping, name: str) -> str:
         "the rows of the groups have no such key",
         model=grouping.query.schema.name,
         field=name,
-        suggestion=closest(name, labels),
+        suggestion=spelling.closest(name, labels),
         hint=f"They have: {', '.join(labels)}.",
     )
 

@@ -249,7 +249,7 @@ def _entries_of_the_upgraded_form(patch: pytest.MonkeyPatch) -> None:
 
 
 def _readable_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(live, "needed_version", lambda schema, definition: 1)
+    patch.setattr(live, "changed_fields", lambda schema, encryption: {})
 
 
 def _older_releases_ask_on(patch: pytest.MonkeyPatch) -> None:
@@ -257,7 +257,7 @@ def _older_releases_ask_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         live,
         "_highest",
-        lambda schema, definition, touched: real(schema, definition, touched) if touched is schema.touched else 1,
+        lambda schema, definition, touched: real(schema, definition, touched) if touched == schema.touched else 1,
     )
 
 
