@@ -37,6 +37,7 @@ _NAMES_OF = {
     "core.keys": "COMMIT_VERSIONSTAMP",
     "core.ulid": "ULID",
     "core.values": "KeyNumber KvMap KvU64 UNDEFINED",
+    "flows.bulk.import_results": "ImportResult RejectedRow",
     "flows.bulk.options_and_results": "BulkFailure BulkItem BulkProgress BulkResult",
     "flows.check.findings": "CheckReport",
     "flows.check.tenants": "TenantsCheck",

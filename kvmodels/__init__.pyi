@@ -96,6 +96,8 @@ from kvmodels.errors import UnknownFieldError as UnknownFieldError
 from kvmodels.errors import UnknownLookupError as UnknownLookupError
 from kvmodels.errors import UnsupportedError as UnsupportedError
 from kvmodels.errors import ValueTooLargeError as ValueTooLargeError
+from kvmodels.flows.bulk.import_results import ImportResult as ImportResult
+from kvmodels.flows.bulk.import_results import RejectedRow as RejectedRow
 from kvmodels.flows.bulk.options_and_results import BulkFailure as BulkFailure
 from kvmodels.flows.bulk.options_and_results import BulkItem as BulkItem
 from kvmodels.flows.bulk.options_and_results import BulkProgress as BulkProgress
@@ -291,6 +293,7 @@ __all__ = [
     "HistoryDescription",
     "HistoryExpiredError",
     "Hit",
+    "ImportResult",
     "Index",
     "IndexChangedError",
     "IndexDescription",
@@ -360,6 +363,7 @@ __all__ = [
     "RecordViolation",
     "ReferenceViolationError",
     "RefusedRecord",
+    "RejectedRow",
     "Repository",
     "ReservedKeyError",
     "Restored",

@@ -1,8 +1,10 @@
 """What type checkers know of bulk writes: results, terms, options, both worlds."""
 
+from pathlib import Path
 from typing import assert_type
 
 from kvmodels import AsyncDatabase, Database, F, Indexed, KvModel, PrimaryKey
+from kvmodels.flows.bulk.import_results import ImportResult, RejectedRow
 from kvmodels.flows.bulk.options_and_results import BulkFailure, BulkItem, BulkProgress, BulkResult
 
 
@@ -26,6 +28,10 @@ def writes(db: Database) -> None:
     assert_type(parts.update_or_create(id=1, defaults={"stock": 1}), tuple[Part, bool])
     assert_type(parts.bulk_update(parts.to_list(), ["stock"]), BulkResult)
     assert_type(parts.bulk_create([Part(id=1, stock=2)], on_conflict="update"), list[BulkItem[Part]])
+    imported = parts.bulk_create_from("parts.csv", on_error="collect", on_conflict="update", progress=True)
+    assert_type(imported, ImportResult)
+    assert_type(imported.rejected, tuple[RejectedRow, ...])
+    parts.bulk_create_from(parts.filter(stock=1))
     assert_type(db.forget_bulk("a"), bool)
     with db.transaction() as tx:
         assert_type(tx[Part].all().delete().written, int)
@@ -37,3 +43,4 @@ async def asynchronous_writes(db: AsyncDatabase) -> None:
     assert_type(await parts.all()[:5].delete(progress=told), BulkResult)
     assert_type(await parts.update_or_create(id=1, defaults={"stock": 1}), tuple[Part, bool])
     assert_type(await parts.bulk_update(await parts.to_list()), BulkResult)
+    assert_type(await parts.bulk_create_from(Path("parts.parquet")), ImportResult)

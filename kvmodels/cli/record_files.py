@@ -6,7 +6,6 @@ fault; stdin is copied to a temporary file for that. Only one record is in memor
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import tempfile
@@ -19,11 +18,11 @@ import typer
 from pydantic import ValidationError
 
 from kvmodels._support.naming import short_repr
-from kvmodels._support.secret_values import HIDDEN, has_mask
 from kvmodels.cli.failures import CommandError
-from kvmodels.frames import parquet_rows
+from kvmodels.errors import DecodeError
+from kvmodels.frames import csv_rows, table_rows
+from kvmodels.frames.placeholders import placeholder_in
 from kvmodels.schema.compile.model import KvModel
-from kvmodels.schema.compile.schema import schema_of
 from kvmodels.schema.definition.variants import constructor_of
 
 M = TypeVar("M", bound=KvModel)
@@ -94,13 +93,13 @@ def _binary(file: str) -> Generator[IO[bytes]]:
 
 
 def _of_parquet(file: IO[bytes], model: type[M]) -> Iterator[tuple[str, M]]:
-    names = parquet_rows.names_in(file)
+    names = table_rows.names_in(file)
     _require_names(model, "the columns", names)
     computed = model.model_computed_fields.keys() & set(names)
-    for number, row in enumerate(parquet_rows.rows_in(file), 1):
+    for number, row in enumerate(table_rows.rows_in(file), 1):
         given = {name: value for name, value in row.items() if name not in computed} if computed else row
         try:
-            yield f"row {number}", parquet_rows.object_of(model, given)
+            yield f"row {number}", table_rows.object_of(model, given)
         except ValidationError as error:
             raise _invalid(f"row {number}", error) from error
 
@@ -147,18 +146,14 @@ def _validated(model: type[M], place: str, text: str) -> M:
 
 def _without_masks(record: M, place: str) -> M:
     """Return a record; refuse the mask that pydantic prints in place of a secret. Raises CommandError."""
-    for name, value in record.model_dump().items():
-        if has_mask(value):
-            raise CommandError(
-                f"{place}: {name}: this is the mask of a secret, not its value",
-                hint="kvmodels export prints the value with --nl, --json and --csv. Nothing was written.",
-            )
-        if value == HIDDEN and name in schema_of(type(record)).encrypted:
-            raise CommandError(
-                f"{place}: {name}: this stands for the value of an encrypted field",
-                hint="kvmodels export prints the value with --show-encrypted. Nothing was written.",
-            )
-    return record
+    found = placeholder_in(record)
+    if found is None:
+        return record
+    options = "--nl, --json and --csv" if found.stands_for == "secret" else "--show-encrypted"
+    raise CommandError(
+        f"{place}: {found.field}: {found.problem}",
+        hint=f"kvmodels export prints the value with {options}. Nothing was written.",
+    )
 
 
 def _names_in(text: str) -> Iterable[str]:
@@ -185,38 +180,17 @@ def _require_names(model: type[KvModel], place: str, names: Iterable[str]) -> No
 
 
 def _of_csv(text: IO[str], model: type[M]) -> Iterator[tuple[str, M]]:
-    reader = csv.DictReader(text, strict=True)
-    _require_names(model, "line 1", reader.fieldnames or ())
+    rows = csv_rows.CsvRows(text)
     try:
-        for row in reader:
-            if None in row:
-                raise CommandError(f"line {reader.line_num}: more cells than names", hint="Nothing was written.")
-            # An empty cell is an absent value: CSV has no other way to leave one out.
-            given = {name: value for name, value in row.items() if value}
-            yield f"line {reader.line_num}", _of_cells(model, f"line {reader.line_num}", given)
-    except csv.Error as error:
-        raise CommandError(f"line {reader.line_num}: malformed CSV: {error}") from error
-
-
-def _of_cells(model: type[M], place: str, cells: dict[str, str]) -> M:
-    """Return the object for the cells of a line. A list or another container is written as JSON."""
-    try:
-        return _without_masks(model.model_validate(cells, by_alias=True, by_name=True), place)
-    except ValidationError as error:
-        fields = {one["loc"][0] for one in error.errors() if one["loc"]}
-    parts = {name: _parsed(cell) if name in fields else cell for name, cell in cells.items()}
-    try:
-        return _without_masks(model.model_validate(parts, by_alias=True, by_name=True), place)
-    except ValidationError as error:
-        raise _invalid(place, error) from error
-
-
-def _parsed(cell: str) -> object:
-    """Return the JSON value in a cell that is no text for its field; another cell unchanged."""
-    try:
-        return json.loads(cell)
-    except (ValueError, RecursionError):
-        return cell
+        _require_names(model, "line 1", rows.names())
+        for place, cells in rows:
+            try:
+                record = csv_rows.object_of(model, cells)
+            except ValidationError as error:
+                raise _invalid(place, error) from error
+            yield place, _without_masks(record, place)
+    except DecodeError as error:
+        raise CommandError(str(error.reason), hint="Nothing was written.") from error
 
 
 def _invalid(place: str, error: ValidationError) -> CommandError:

@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from kvmodels._support.lazy_modules import deferred_modules
 
-__getattr__ = deferred_modules(__name__, "frames", "layouts", "parquet_files", "parquet_rows", "streams")
+__getattr__ = deferred_modules(
+    __name__, "csv_rows", "frames", "layouts", "parquet_files", "sources", "streams", "table_rows"
+)

@@ -45,6 +45,12 @@ def made(count: int, seen: list[Any], look: Any = None) -> Iterator[Item]:
         yield Item(id=n)
 
 
+def test_a_batch_size_beyond_every_list_is_one_batch(db):
+    created = db[Item].bulk_create(made(3, []), batch_size=2**70)
+    assert len(created) == 3
+    assert db[Item].bulk_update((one.obj for one in created), batch_size=2**70).batches == 1
+
+
 @pytest.mark.parametrize("on_conflict", ["error", "ignore", "update"])
 def test_each_batch_is_committed_before_the_next_objects_are_made(db, on_conflict: str):
     seen: list[int] = []

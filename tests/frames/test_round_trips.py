@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from hypothesis import HealthCheck, given, settings
 
 from kvmodels import Database
-from kvmodels.frames import parquet_rows
+from kvmodels.frames import table_rows
 from tests.frames.every_type import RECORDS, Everything, Owner, row_of
 
 
@@ -30,4 +30,4 @@ def test_a_table_has_the_values_of_to_list_and_parquet_gives_them_back(record):
         db[Everything].insert(record)
         file = io.BytesIO()
         db[Everything].to_parquet(file)
-    assert [parquet_rows.object_of(Everything, row) for row in parquet_rows.rows_in(file)] == [record]
+    assert [table_rows.object_of(Everything, row) for row in table_rows.rows_in(file)] == [record]

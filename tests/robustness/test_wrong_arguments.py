@@ -72,6 +72,7 @@ VALID: dict[str, Any] = {
     "objs": [],
     "changes": {},
     "fields": "shelf",
+    "source": "parts.csv",
 }
 """Return the other arguments of a call; None if they are not named here."""
 
@@ -84,6 +85,7 @@ NOT_CALLED = {
 @pytest.fixture
 def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     monkeypatch.chdir(tmp_path)  # "x" is a valid path
+    Path("parts.csv").write_text("id,number\n7,seven\n")
     with Database("memory://", models=[Part]) as opened:
         opened[Part].create(id=1, number="one")
         yield opened

@@ -10,6 +10,8 @@ import io
 import random
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import pytest
@@ -206,6 +208,13 @@ def bulk(db: Database, **options: Any) -> Any:
     return db[User].bulk_create(users, on_conflict="ignore", **options)
 
 
+def imported(db: Database) -> Any:
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "users.csv")
+        file.write_text("id,email,color\n60,file 60,blue\n")
+        return db[User].bulk_create_from(file, on_conflict="ignore").rows
+
+
 OF_DATABASE: dict[str, Callable[[Database], Any]] = {
     "acting": lambda db: db.acting("ada"),
     "allow_scans": allowed,
@@ -287,6 +296,7 @@ OF_REPOSITORY: dict[str, Callable[[Database], Any]] = {
     "allow_scan": lambda db: db[User].allow_scan().filter(name="x").to_list(),
     "as_of": lambda db: db[Doc].as_of("0" * 20),
     "bulk_create": bulk,
+    "bulk_create_from": imported,
     "bulk_update": lambda db: db[User].bulk_update(db[User].filter(color="blue")[:3].to_list(), ["name"]),
     "changed_since": lambda db: db[User].changed_since(),
     "count": lambda db: db[User].count(),

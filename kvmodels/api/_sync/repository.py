@@ -24,7 +24,7 @@ from kvmodels.api.progress import listening
 from kvmodels.api.refusals import NO_OBJECT, fields_refusal, positional_refusal
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.bulk import create as bulk
-from kvmodels.flows.bulk import loaded_objects, query_writes, unique_owners
+from kvmodels.flows.bulk import create_from, import_results, loaded_objects, query_writes, unique_owners
 from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.bulk import remove_cascade as cascading
 from kvmodels.flows.context import Context
@@ -41,6 +41,7 @@ from kvmodels.flows.reading import related as relations
 from kvmodels.flows.reading.referrers import ReferrerOptions
 from kvmodels.flows.writing import records, upsert
 from kvmodels.flows.writing.changes import KEEP, Keep, deadline_of
+from kvmodels.frames import sources
 from kvmodels.query.planning import boards
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import OrderColumn, Query
@@ -1088,6 +1089,76 @@ class Repository(QuerySet[M], Generic[M]):
             return self._run_flow("bulk_create", create, objs, progress=None)
         with listening.listener(progress, f"create {self._query.schema.collection}") as listen:
             return self._run_flow("bulk_create", create, objs, progress=listen)
+
+    def bulk_create_from(
+        self,
+        source: sources.TableOrFile,
+        *,
+        batch_size: int | None = None,
+        on_error: bulk_results.OnError = "raise",
+        on_conflict: bulk_results.OnConflict = "error",
+        unique: unique_owners.UniqueFields | None = None,
+        expire_in: float | timedelta | Keep | None = KEEP,
+        progress: bool | Callable[[bulk_results.BulkProgress], object] | None = None,
+        resume_id: str | None = None,
+    ) -> import_results.ImportResult:
+        """Insert a record for each row of a table or file, after the model has validated the row.
+
+        Rows are read, validated and written batch by batch, so that one batch is in memory.
+
+        Args:
+            source: a table with an Arrow stream, such as a data frame of pandas or polars, a ``pyarrow.Table``, a
+                relation of DuckDB or a query; or the path of a ``.parquet`` or ``.csv`` file. Columns have the names of
+                fields. An empty cell of CSV is an absent value, and a list in it is written as JSON.
+            batch_size: the maximum number of records per operation, by default 500: a batch that is too large for the
+                engine is halved. Not allowed in a transaction, which is one commit.
+            on_error: ``"raise"`` ends the import at the first row that the model rejects; earlier batches stay
+                committed. ``"collect"`` leaves out such rows and lists them.
+            on_conflict: as for ``bulk_create``: ``"error"``, ``"ignore"`` or ``"update"``.
+            unique: as for ``bulk_create``.
+            expire_in: as for ``bulk_create``.
+            progress: True for a progress bar (extra ``rich``), or a function that is called with a ``BulkProgress``
+                after each batch.
+            resume_id: a name for this import. Calling it again with the same rows resumes after the stored records. All
+                rows are read and validated first, because their primary keys identify the import.
+
+        Returns:
+            ``ImportResult(rows, written, rejections, rejected, failed, batches, resumed)``. Cost: as for
+            ``bulk_create``.
+
+        Raises:
+            InvalidArgumentError: the source is no table and no path of such a file, two columns have one name, or an
+                option is invalid.
+            UnknownFieldError: a column is not a field; nothing was written.
+            EngineError, DecodeError: the file cannot be read, or is damaged.
+            UnsupportedError: pyarrow is not installed, and the source is not CSV.
+            pydantic.ValidationError: the model rejects a row; a note has its place.
+            AlreadyExistsError, UniqueViolationError, ReferenceViolationError, OperationTooLargeError,
+                RetriesExhaustedError, IndexNotReadyError: as for ``bulk_create``; ``position`` is that of the row.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> from tempfile import TemporaryDirectory
+            >>> from kvmodels import Database, KvModel, PrimaryKey
+            >>> class Nail(KvModel, collection="nails"):
+            ...     sku: PrimaryKey[str]
+            ...     cents: int
+            >>> nails = Database("memory://", models=[Nail])[Nail]
+            >>> with TemporaryDirectory() as folder:
+            ...     file = Path(folder, "nails.csv")
+            ...     _ = file.write_text(chr(10).join(["sku,cents", "n1,5", "n2,free"]))
+            ...     result = nails.bulk_create_from(file, on_error="collect")
+            >>> result.written, result.rejected[0].place, result.rejected[0].errors[0]["loc"]
+            (1, 'line 3', ('cents',))
+        """
+        with (
+            listening.listener(progress, f"create {self._query.schema.collection}") as listen,
+            sources.opened(source, self._query.schema.model) as found,
+        ):
+            options = bulk_results.BulkOptions(batch_size, on_error, listen, resume_id, on_conflict)
+            rows = create_from.ImportedRows(found, options)
+            create = partial(create_from.bulk_create_from, expire_in=deadline_of(expire_in), unique=unique)
+            return rows.result(self._run_flow("bulk_create", create, rows))
 
     def bulk_update(
         self,

@@ -57,6 +57,7 @@ def bulk_create(
     owners = None if unique is None else owners_by(context, schema, on_conflict, unique)
     iterator = iterator_of("objs", instances, "Give objects of the model in a list.")
     kept = CreateResults(schema, progress, keeps_items=results)
+    batch_size = options.batch_size
     size = None if batch_size is None else FittingSize(batch_size)
     creation = _Creation(context, schema, options, expire_in, kept, size, owners)
     if batch_size is not None and resume_id is None and not isinstance(instances, Sized):

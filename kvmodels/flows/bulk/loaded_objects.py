@@ -35,7 +35,7 @@ def bulk_update(
     context: Context, schema: ModelSchema, instances: Iterable[Any], fields: Iterable[str] | None, options: BulkOptions
 ) -> Flow[BulkResult]:
     """Store loaded objects. ``fields``: store only the values of these fields; None: all fields."""
-    checked_options(context, options)
+    options = checked_options(context, options)
     objects = iterator_of("objs", instances, "Give objects of the model in a list.")
     names = None if fields is None else tuple(items_of("fields", fields, "Give names of fields in a list."))
     if names is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import iscoroutinefunction
+from sys import maxsize
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar, get_args
 
 from kvmodels._support.naming import show_public_path
@@ -54,6 +55,8 @@ def checked_options(context: Context, options: BulkOptions) -> BulkOptions:
             value=batch_size,
             hint="Give the number of records per atomic operation, or leave it out.",
         )
+    if batch_size is not None and batch_size > maxsize:  # islice takes no larger number
+        options = options._replace(batch_size=maxsize)
     _require_one_of("an unknown way to treat errors", "on_error", options.on_error, get_args(OnError))
     _require_one_of("an unknown way to treat conflicts", "on_conflict", options.on_conflict, get_args(OnConflict))
     if options.progress is not None:

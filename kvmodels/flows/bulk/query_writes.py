@@ -81,7 +81,7 @@ def _writing(
     context: Context, query: Query, changes: Mapping[str, Any] | None, options: BulkOptions
 ) -> Flow[BulkResult]:
     """Return the flow of an update, or of a removal if there are no ``changes``."""
-    checked_options(context, options)
+    options = checked_options(context, options)
     if options.resume_id is not None and has_subquery(query.where):
         raise InvalidArgumentError(
             "a resumable write cannot have a query or a path of foreign keys in its filter",

@@ -61,7 +61,7 @@ _CYCLE: Final = (
 
 def remove_cascade(context: Context, schema: ModelSchema, target: Any, options: BulkOptions) -> Flow[BulkResult]:
     """Remove a record after the records that refer to it; begin it, resume it, or return its stored result."""
-    checked_options(context, options)
+    options = checked_options(context, options)
     resume_id = options.resume_id or ""
     require_text("resume_id", resume_id, "Give a name for this removal, such as 'author-7'.")
     if isinstance(target, schema.model):
