@@ -57,6 +57,8 @@ def test_every_value_gets_the_new_key_and_no_version_ends(db: Database):
     assert [(one.record, one.versionstamp) for one in db[Patient].history(4)] == [
         (one.record, one.versionstamp) for one in before
     ]
+    assert db.stats().collections[0].keys == (1, 2)
+    assert "\n  keys in use: 1, 2\n" in str(db.stats())
     former: Any = db[Patient].history(4).at(before[1].versionstamp)
     assert former.record.name == "Planted 4"
     again = db.rotate(Patient, to=2)

@@ -116,6 +116,7 @@ class CollectionStats:
         indexes: those of each of its indexes.
         unknown: the sections of its catalogue that this release does not know.
         history: the numbers of the rows of old versions and removed records; None if it keeps none.
+        keys: the ids of the keys in use for encrypted fields, in ascending order; none of them may leave the ring.
     """
 
     name: str
@@ -123,6 +124,7 @@ class CollectionStats:
     indexes: tuple[IndexStats, ...]
     unknown: tuple[str, ...] = ()
     history: RowStats | None = None
+    keys: tuple[int, ...] = ()
 
     @property
     def total(self) -> RowStats:
@@ -176,6 +178,7 @@ class StoreStats:
             lines.append(f"{collection.name}: {collection.records}{unknown}")
             lines += [f"  {one}" for one in collection.indexes]
             lines += [f"  old versions: {collection.history}"] if collection.history is not None else []
+            lines += [f"  keys in use: {', '.join(map(str, collection.keys))}"] if collection.keys else []
         lines.append(f"queue: {self.queue_ready:,} ready, {self.queue_later:,} later, {self.dead_letters:,} dead")
         lines.append(f"locks: {self.locks_held:,} held, {self.lock_waiters:,} waiting")
         named = (("namespaces", self.namespaces), ("library", self.library), ("other keys", self.other))
@@ -287,7 +290,8 @@ def _collections(
             indexes.append(numbers)
         records = found.get(_RangePart("records", name), RowStats())
         history = None if stored.history is None else found.get(_RangePart("history", name), RowStats())
-        yield CollectionStats(name, records, tuple(indexes), stored.unknown, history)
+        keys = () if stored.encryption is None else tuple(sorted(stored.encryption.keys))
+        yield CollectionStats(name, records, tuple(indexes), stored.unknown, history, keys)
 
 
 def _entries(collection: str, index: StoredIndex) -> _RangePart:
