@@ -45,6 +45,7 @@ for (const name of [
   "searched",
   "books",
   "contracts",
+  "letters",
 ]) {
   const collection = models.collection(name);
   const before = JSON.stringify(await collection.list().toArray());

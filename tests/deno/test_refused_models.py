@@ -12,10 +12,12 @@ from pydantic import AwareDatetime
 from kvmodels import (
     AggregateIndex,
     Database,
+    Encrypted,
     ForeignKey,
     History,
     Index,
     Indexed,
+    KeyRing,
     KvModel,
     MultiIndexed,
     PrimaryKey,
@@ -124,6 +126,12 @@ class Contract(KvModel, collection="contracts"):
         history = History()
 
 
+class Letter(KvModel, collection="letters"):
+    id: PrimaryKey[int]
+    name: Encrypted[str]
+    size: int = 0
+
+
 class Plain(KvModel, collection="plain"):
     id: PrimaryKey[int]
     name: Annotated[str, Unique(key=str.casefold)]
@@ -134,7 +142,8 @@ class Plain(KvModel, collection="plain"):
 
 
 MODELS: list[type[KvModel]] = [
-    Computed, Lowered, Counted, Covered, Opened, Ranked, Parted, Searched, Author, Book, Contract, Plain,
+    Computed, Lowered, Counted, Covered, Opened, Ranked, Parted, Searched, Author, Book, Contract, Letter,
+    Plain,
 ]  # fmt: skip
 UNKEPT = ("computed", "lowered", "counted", "covered", "opened", "ranked", "parted", "searched")
 
@@ -157,6 +166,8 @@ EXPECTED = {
     **{f"books {call}": "has_references" for call in ("insert", "patch", "remove")},
     **{f"contracts {call}": "newer_format" for call in ("insert", "patch", "remove")},
     "contracts read": "ok",
+    **{f"letters {call}": "newer_format" for call in ("insert", "patch", "remove")},
+    "letters read": "ok",
     "authors insert": "ok",
     "authors patch": "ok",
     "authors remove": "referenced",
@@ -216,7 +227,7 @@ EXPECTED = {
 @pytest.mark.servers
 def test_deno_refuses_what_it_cannot_keep(tmp_path):
     file = tmp_path / "kv.sqlite3"
-    with Database(models=MODELS, codec="v8") as db:
+    with Database(models=MODELS, codec="v8", keys=KeyRing({1: bytes(32)})) as db:
         db[Computed].create(id=1, size=4)
         db[Lowered].create(id=1, name="A")
         db[Counted].create(id=1, size=4)
@@ -228,6 +239,7 @@ def test_deno_refuses_what_it_cannot_keep(tmp_path):
         db[Author].create(id=1, name="Ada")
         db[Book].create(id=1, author=1)
         db[Contract].create(id=1, size=4)
+        db[Letter].create(id=1, name="Ada")
         to_deno(db, file)
     found = json.loads(run_script(SCRIPT, file))
     assert found["codes"] == EXPECTED
