@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from kvmodels import Database, Encrypted, Field, Indexed, KvModel, PrimaryKey, upgrade
+import pytest
+
+from kvmodels import Database, Encrypted, Field, Indexed, KvModel, ModelDefinitionError, PrimaryKey, upgrade
 from tests.encryption.models import RING
 
 
@@ -53,6 +55,37 @@ def test_classes_of_one_collection_have_their_own_fields():
         assert db.rotate(Person, to=2).written == 2
         assert db[Person].get(2).name == "Planted"
         assert db.check().ok
+
+
+def test_a_field_that_one_class_encrypts_and_another_declares_plain_is_refused():
+    class Parcel(KvModel, collection="parcels", discriminator="kind"):
+        id: PrimaryKey[int]
+
+    class Gift(Parcel):
+        kind: Literal["gift"] = "gift"
+        content: Encrypted[str]
+
+    class Order(Parcel):
+        kind: Literal["order"] = "order"
+        content: str
+
+    with pytest.raises(ModelDefinitionError, match="one field encrypted and plain") as caught:
+        Database("memory://", models=[Parcel], keys=RING)
+    assert (caught.value.model, caught.value.option) == ("Order", "content")
+    assert "Gift" in (caught.value.hint or "")
+
+
+def test_a_class_does_not_declare_an_encrypted_field_of_its_base_plain():
+    class Parcel(KvModel, collection="sealed_parcels", discriminator="kind"):
+        id: PrimaryKey[int]
+        content: Encrypted[str | None] = Field(default=None)
+
+    class Order(Parcel):
+        kind: Literal["order"] = "order"
+        content: Any = None
+
+    with pytest.raises(ModelDefinitionError, match="one field encrypted and plain"):
+        Database("memory://", models=[Parcel], keys=RING)
 
 
 def test_an_upgrade_gets_plain_values_and_renames_a_sealed_field():

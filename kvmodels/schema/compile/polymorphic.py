@@ -90,6 +90,7 @@ class _Collection:
         members = list(self._by_class.values())
         schemas = [shaped, *members]
         self._check_columns(indexes.values(), schemas)
+        self._check_encrypted(schemas)
 
         def source(name: str) -> ColumnSource | None:
             return next(_sources(schemas, name), None)
@@ -162,6 +163,19 @@ class _Collection:
                     raise self._error(
                         "two classes of a collection have columns of one name and two types", None, column.field
                     )
+
+    def _check_encrypted(self, schemas: Iterable[ModelSchema]) -> None:
+        """Refuse a field that is encrypted in some classes alone: the header lists it for all of them."""
+        declared = [(name, schema) for schema in schemas for name in schema.fields]
+        sealing = {name: schema for name, schema in declared if name in schema.encrypted}
+        for name, schema in declared:
+            if name in sealing and name not in schema.encrypted:
+                raise self._error(
+                    "two classes of a collection declare one field encrypted and plain",
+                    schema.model,
+                    name,
+                    sealing[name].name,
+                )
 
     def _error(
         self, message: str, cls: type[Any] | None, option: str | None, other: str | None = None
