@@ -4,7 +4,7 @@ The section of a collection in the header, which a release without encrypted fie
 reads:
 
     current the id of the key that values are sealed with
-    keys    for the id of each key in use, its check value
+    keys    for the id of each key in use, of values and of blind indexes, its check value
     fields  for each encrypted field, the schema version from which on documents hold it sealed
     plain   for each field that is no longer encrypted, the schema version from which on documents hold it plain
 
@@ -89,7 +89,23 @@ def first_encryption(schema: ModelSchema) -> StoredEncryption | None:
     check = sealer.check_of(first)
     if check is None:
         return None
-    return StoredEncryption(first, {first: check}, dict.fromkeys(schema.encrypted, schema.schema_version), {})
+    fields = dict.fromkeys(schema.encrypted, schema.schema_version)
+    return with_blind_keys(StoredEncryption(first, {first: check}, fields, {}), schema)
+
+
+def blind_keys(schema: ModelSchema) -> frozenset[int]:
+    """Return the ids of the keys of the blind indexes that a class declares."""
+    return frozenset(one.blind for one in schema.computed.values() if one.blind is not None)
+
+
+def with_blind_keys(stored: StoredEncryption, schema: ModelSchema) -> StoredEncryption:
+    """Return the section with the check values of the keys of blind indexes that this process has."""
+    sealer = schema.sealer
+    if sealer is None:
+        return stored
+    checks = {key_id: sealer.check_of(key_id) for key_id in sorted(blind_keys(schema) - stored.keys.keys())}
+    found = {key_id: check for key_id, check in checks.items() if check is not None}
+    return replace(stored, keys={**stored.keys, **found}) if found else stored
 
 
 def listed_encryption(
@@ -111,7 +127,7 @@ def listed_encryption(
     for name in [name for name in fields if name in schema.fields and name not in schema.encrypted]:
         plain[name] = schema.schema_version
         del fields[name]
-    return replace(first, fields=fields, plain=plain)
+    return with_blind_keys(replace(first, fields=fields, plain=plain), schema)
 
 
 def lists(stored: StoredEncryption | None, schema: ModelSchema) -> bool:
@@ -155,16 +171,15 @@ def writing_problem(schema: ModelSchema, stored: StoredEncryption | None) -> Sch
             declared=None,
             hint="Give them: Database(url, keys=KeyRing({...})). Until then this process only reads.",
         )
-    check = sealer.check_of(stored.current)
-    if check is None:
-        missing_key: SchemaMismatchError = sealer.no_key(stored.current)
-        return missing_key
-    if check != stored.keys.get(stored.current):
-        return SchemaMismatchError(
-            "this process has another key under the id of a key of the store",
-            collection=schema.collection,
-            stored=stored.current,
-            declared=stored.current,
-            hint="Give every process the same key under one id; new keys get new ids.",
-        )
+    for key_id in (stored.current, *blind_keys(schema)):
+        if not has_key(schema, stored, key_id):
+            is_missing = sealer.check_of(key_id) is None
+            problem: SchemaMismatchError = sealer.no_key(key_id) if is_missing else sealer.other_key(key_id)
+            return problem
     return None
+
+
+def has_key(schema: ModelSchema, stored: StoredEncryption, key_id: int) -> bool:
+    """Return whether this process has the key with an id, and the one that the store lists under it."""
+    check = None if schema.sealer is None else schema.sealer.check_of(key_id)
+    return check is not None and stored.keys.get(key_id, check) == check

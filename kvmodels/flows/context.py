@@ -18,6 +18,7 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels._support.turns import Turns
 from kvmodels.catalog.catalogue import Header, IndexState
 from kvmodels.catalog.collection import REMEMBERED_HEADERS, LiveCollection, join, rejoin
+from kvmodels.catalog.encryption import blind_keys
 from kvmodels.catalog.keyspace import HEADER_KEY, RecordLayout, fence_key
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key
@@ -255,10 +256,9 @@ def ask_for_keys(schemas: Iterable[ModelSchema], header: Header) -> Flow[None]:
         stored = header.collections.get(schema.collection)
         section = None if stored is None else stored.encryption
         if section is not None:
-            sealer.last = section.current
+            sealer.last, sealer.checks = section.current, section.keys
         first = [sealer.keys.first] if schema.encrypted and section is None else []
-        blind = [one.blind for one in schema.computed.values() if one.blind is not None]
-        wanted = sealer.keys.unknown([*first, *blind, *(() if section is None else section.keys)])
+        wanted = sealer.keys.unknown([*first, *blind_keys(schema), *(() if section is None else section.keys)])
         if wanted:
             yield from call_outside(partial(sealer.keys.ask, wanted))
 

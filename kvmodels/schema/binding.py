@@ -85,6 +85,8 @@ def _bound_column(sealer: Sealer, source: Callable[[str], ColumnSource | None], 
         keys = sealer.keys_of(key_id)
         if keys is None:
             raise sealer.no_key(key_id)
+        if sealer.checks.get(key_id, keys.check) != keys.check:
+            raise sealer.other_key(key_id)  # else a query would not find, and a write would store another value
         return keys.blind(field, given.codec.pack(folded))
 
     return replace(computed, function=blind)

@@ -24,6 +24,7 @@ from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex, stored_index
 from kvmodels.catalog.collection import LiveCollection, LiveIndex, unbuilt_from_the_start
+from kvmodels.catalog.encryption import with_blind_keys
 from kvmodels.catalog.keyspace import build_key, fence_key, violation_key
 from kvmodels.catalog.references import given_up_reference, unenforced_references
 from kvmodels.core.keys import decode_key, skip_parts
@@ -166,6 +167,8 @@ def _begin(
         # Processes that maintain the old generation write records of an older version, which the next generation may
         # not hold.
         collection = collection.raised_to(schema)
+    if collection.encryption is not None:
+        collection = replace(collection, encryption=with_blind_keys(collection.encryption, schema))
     for index in outdated:
         collection = collection.with_index(replace(index, state=IndexState.DROPPING))
     yield from _commit_beginning(context, view, collection, schema, wanted)

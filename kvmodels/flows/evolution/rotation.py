@@ -20,7 +20,7 @@ from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import StoredCollection
 from kvmodels.catalog.collection import LiveCollection
-from kvmodels.catalog.encryption import StoredEncryption, writing_problem
+from kvmodels.catalog.encryption import StoredEncryption, blind_keys, with_blind_keys, writing_problem
 from kvmodels.catalog.keyspace import build_key, violation_prefix
 from kvmodels.core.operations import Check, Delete, Row, Set
 from kvmodels.core.truth import without_truth
@@ -153,7 +153,7 @@ def _progress_key(schema: ModelSchema) -> bytes:
 def _used(collection: StoredCollection, schema: ModelSchema, current: int) -> Iterator[int]:
     """Yield the ids of the keys that stay in use: the present one, and those of blind indexes."""
     yield current
-    yield from (one.blind for one in schema.computed.values() if one.blind is not None)
+    yield from blind_keys(schema)
     for index in collection.maintained:
         for _, _, _, _, *place in index.described_columns():
             name = stored_name(tuple(place[0]["path"])) if place else None
@@ -169,14 +169,9 @@ def _begin(context: Context, view: HeaderView, schema: ModelSchema, key_id: int,
     assert listed is not None, "the caller has it"
     assert check is not None, "the caller has the key"
     if listed.keys.get(key_id, check) != check:
-        raise SchemaMismatchError(
-            "this process has another key under the id of a key of the store",
-            collection=collection.name,
-            stored=key_id,
-            declared=key_id,
-            hint="Give every process the same key under one id; new keys get new ids.",
-        )
-    changed = replace(listed, current=key_id, keys={**listed.keys, key_id: check})
+        raise schema.sealer.other_key(key_id)
+    named = replace(listed, current=key_id, keys={**listed.keys, key_id: check})
+    changed = with_blind_keys(named, schema)
     key = build_key(collection.name, _PLACE, 1)
     progress = PassProgress({"to": key_id}, written=0).to_value()
     return (

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
-from kvmodels.catalog.encryption import lists, writing_problem
+from kvmodels.catalog.encryption import blind_keys, has_key, lists, writing_problem
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Row
@@ -222,10 +222,10 @@ def recomputed(context: Context, live: LiveCollection, row: Row) -> RecomputedRe
 
 def _has_keys(live: LiveCollection) -> bool:
     """Return whether a collection has encrypted fields with blind values that this process can compute."""
-    sealer = live.schema.sealer
-    blind = {computed.blind for computed in live.schema.computed.values() if computed.blind is not None}
-    listed = () if live.encryption is None else live.encryption.keys
-    return bool(blind) and sealer is not None and all(sealer.keys_of(one) is not None for one in (*blind, *listed))
+    blind, listed = blind_keys(live.schema), live.encryption
+    if not blind or listed is None:
+        return False
+    return all(has_key(live.schema, listed, one) for one in (*blind, *listed.keys))
 
 
 def shown_key(values: tuple[Any, ...]) -> Any:

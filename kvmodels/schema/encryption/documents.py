@@ -29,9 +29,10 @@ class Sealer:
     Attributes:
         keys: the keys of the database.
         last: the id under which values are sealed first; a write seals them again under that of its header.
+        checks: the check value of each key that the header lists, by id.
     """
 
-    __slots__ = ("_by_id", "_codec", "_columns", "collection", "keys", "last", "model")
+    __slots__ = ("_by_id", "_codec", "_columns", "checks", "collection", "keys", "last", "model")
 
     def __init__(self, keys: KeyCache, codec: ValueCodec, schema: ModelSchema) -> None:
         self.keys = keys
@@ -39,6 +40,7 @@ class Sealer:
         self.model = schema.name
         self._columns = schema.primary_key
         self.last: int | None = None
+        self.checks: Mapping[int, str] = {}
         self._codec = codec
         self._by_id: dict[int, cipher.CollectionKeys] = {}
 
@@ -100,6 +102,16 @@ class Sealer:
             declared=None,
             hint="Give the key with this id to every process: Database(url, keys=KeyRing({...})). It can read what it "
             "has keys for, and remove records.",
+        )
+
+    def other_key(self, key_id: int) -> SchemaMismatchError:
+        """Return the error for a process that has another key under an id of the store."""
+        return SchemaMismatchError(
+            "this process has another key under the id of a key of the store",
+            collection=self.collection,
+            stored=key_id,
+            declared=key_id,
+            hint="Give every process the same key under one id; new keys get new ids.",
         )
 
     def opened_bytes(self, field: str, key: tuple[Any, ...], pk: bytes, sealed: object) -> bytes:
