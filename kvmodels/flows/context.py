@@ -31,6 +31,7 @@ from kvmodels.flows.signals import Signals, TenantSignals
 from kvmodels.limits import Limits, Traits
 from kvmodels.schema.declare.blob import BlobHome
 from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.encryption.documents import sealing_ids
 
 LARGEST_RANGE: Final = 1_000
 """The most keys that are reserved ahead; a process that ends leaves at most so many unused."""
@@ -258,9 +259,20 @@ def ask_for_keys(schemas: Iterable[ModelSchema], header: Header) -> Flow[None]:
         if section is not None:
             sealer.last, sealer.checks = section.current, section.keys
         first = [sealer.keys.first] if schema.encrypted and section is None else []
-        wanted = sealer.keys.unknown([*first, *blind_keys(schema), *(() if section is None else section.keys)])
-        if wanted:
-            yield from call_outside(partial(sealer.keys.ask, wanted))
+        yield from ask_for_ids(schema, [*first, *blind_keys(schema), *(() if section is None else section.keys)])
+
+
+def ask_for_ids(schema: ModelSchema, ids: Iterable[int]) -> Flow[None]:
+    """Ask the source of the keys of a database for some of them, unless they are known."""
+    keys = None if schema.sealer is None else schema.sealer.keys
+    wanted = () if keys is None else keys.unknown(ids)
+    if keys is not None and wanted:
+        yield from call_outside(partial(keys.ask, wanted))
+
+
+def ask_for_keys_of(schema: ModelSchema, document: Mapping[str, Any]) -> Flow[None]:
+    """Ask for the keys of a document, such as one of a dump, which may have others than the header lists."""
+    yield from ask_for_ids(schema, sealing_ids(document))
 
 
 def _decoded(codec: ValueCodec, row: Row) -> Header:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from kvmodels._support.naming import show_public_path
@@ -25,8 +24,8 @@ from kvmodels.catalog.keyspace import build_key, violation_prefix
 from kvmodels.core.operations import Check, Delete, Row, Set
 from kvmodels.core.truth import without_truth
 from kvmodels.errors import DecodeError, InvalidArgumentError, SchemaMismatchError
-from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
-from kvmodels.flows.effects import Flow, call_outside, read_row
+from kvmodels.flows.context import Context, HeaderView, ask_for_ids, reload_header, writable_collection
+from kvmodels.flows.effects import Flow, read_row
 from kvmodels.flows.evolution.batches import IndexViolation, misfit_of
 from kvmodels.flows.evolution.header import commit_header, outdated_generations
 from kvmodels.flows.evolution.old_versions import seal_versions
@@ -109,9 +108,7 @@ def _require_key(schema: ModelSchema, key_id: int) -> Flow[None]:
     """Ask the source of a database for a key. Raises InvalidArgumentError if it does not have it."""
     sealer: Sealer | None = schema.sealer
     if sealer is not None:
-        wanted = sealer.keys.unknown([key_id])
-        if wanted:
-            yield from call_outside(partial(sealer.keys.ask, wanted))
+        yield from ask_for_ids(schema, [key_id])
         if sealer.check_of(key_id) is not None:
             return
     raise InvalidArgumentError(

@@ -38,7 +38,7 @@ from kvmodels.flows.arguments import require_no_counters, require_told_deadlines
 from kvmodels.flows.bulk.batches import BulkAction, BulkRun, failure_of
 from kvmodels.flows.bulk.keys import Source
 from kvmodels.flows.bulk.options_and_results import BulkFailure, BulkOptions, OnConflict
-from kvmodels.flows.context import Context, HeaderView, header_view, writable_collection
+from kvmodels.flows.context import Context, HeaderView, ask_for_keys_of, header_view, writable_collection
 from kvmodels.flows.effects import Flow, commit, now, read_all
 from kvmodels.flows.hydration.rows import object_of, shown_key
 from kvmodels.flows.kv.dump_frame import Line
@@ -225,8 +225,7 @@ class RecordLoading:
             return ()
         view, _ = yield from writable_collection(self._context, record.dumped.schema)
         references = circular_references(view.live, record.dumped.schema.collection)
-        found = [(one.records, one.pk_in(record.item.document)) for one in references]
-        return tuple(records + pk for records, pk in found if pk is not None)
+        return tuple(one.records + pk for one in references if (pk := one.pk_in(record.item.document)) is not None)
 
     def measure(self, lines: Sequence[Line]) -> Flow[None]:
         """Add up the sizes of the circles, without a write."""
@@ -258,6 +257,7 @@ class RecordLoading:
         if dumped.expire_at is not None:
             require_no_counters(schema)
             require_told_deadlines(context.traits, schema)
+        yield from ask_for_keys_of(schema, dumped.document)
         try:
             row = Row(dumped.key, *context.codec.encode_document(dumped.document), b"", dumped.expire_at)
             item = pending(context, schema, object_of(context, live, row))

@@ -9,7 +9,7 @@ as None. Errors name collection, field and key, and never a value.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, cast
 
 from kvmodels.codecs.msgpack import ValueCodec
@@ -227,6 +227,12 @@ def sealed_names(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _is_text(name: object) -> bool:
     return isinstance(name, str)
+
+
+def sealing_ids(document: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the ids of the keys of the sealed fields that a document has."""
+    found = (cipher.key_id_of(document[name]) for name in sealed_names(document))
+    return (key_id for key_id in found if key_id is not None)
 
 
 def has_other_key(document: Mapping[str, Any], key_id: int) -> bool:
