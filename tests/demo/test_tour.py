@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from examples import amendments, bookings, changes, leaderboard, tour
+from examples import amendments, bookings, changes, leaderboard, tour, words
 from tests.source_tree import REPOSITORY
 
 MODULES = {
@@ -21,6 +21,7 @@ MODULES = {
     "leaderboard": leaderboard,
     "bookings": bookings,
     "amendments": amendments,
+    "words": words,
 }
 SOURCES = {name: REPOSITORY / "examples" / f"{name}.py" for name in MODULES}
 EXTRAS = ("airportsdata", "fastapi", "hypothesis", "lmdb", "rich", "starlette", "uvicorn", "v8serialize")
