@@ -237,7 +237,7 @@ def _core_schema(length: int | None) -> core_schema.CoreSchema:
         json_schema=core_schema.no_info_after_validator_function(validated, listed),
         python_schema=core_schema.no_info_plain_validator_function(validated),
         serialization=core_schema.plain_serializer_function_ser_schema(
-            Vector.tolist, return_schema=core_schema.list_schema(core_schema.float_schema()), when_used="json"
+            Vector.tolist, return_schema=listed, when_used="json"
         ),
     )
 
