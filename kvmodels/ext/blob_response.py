@@ -1,7 +1,7 @@
 """Answer with the content of a blob, or with a range of it (RFC 9110, section 14).
 
-Rules of this module: the content is read in pieces while it is sent, and no more is read than the client asked for. A
-request for several ranges is answered with the whole content, which the standard allows.
+Rules of this module: the content is read in pieces while it is sent, and no more is read than the client asked for and
+waits for. A request for several ranges is answered with the whole content, which the standard allows.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import aclosing
 from typing import Final
 from urllib.parse import quote
 
+from anyio import create_task_group
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -63,7 +64,6 @@ class BlobResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response for the request."""
-        del receive
         asked, start, end = Headers(scope=scope), 0, self._size
         if self._is_known(asked.get("if-none-match")):
             self._without_content(304)
@@ -82,10 +82,31 @@ class BlobResponse(Response):
         async with aclosing(self._pieces(start, end)) as pieces:
             first = await anext(pieces, b"")  # an error of the first read can still be answered as such
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await send({"type": "http.response.body", "body": first, "more_body": True})
-            async for piece in pieces:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+            await send({"type": "http.response.body", "body": first, "more_body": start + len(first) < end})
+            if start + len(first) < end:
+                await self._send_rest(pieces, receive, send)
+
+    async def _send_rest(self, pieces: AsyncGenerator[bytes], receive: Receive, send: Send) -> None:
+        """Send the other pieces until the client leaves: servers take what is sent after that without an error."""
+        failed: Exception | None = None
+
+        async def send_pieces() -> None:
+            nonlocal failed
+            try:
+                async for piece in pieces:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await send({"type": "http.response.body", "body": b""})
+            except Exception as error:  # noqa: BLE001 - raised below: a task group would wrap it
+                failed = error
+            group.cancel_scope.cancel()
+
+        async with create_task_group() as group:
+            group.start_soon(send_pieces)
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            group.cancel_scope.cancel()
+        if failed is not None:
+            raise failed
 
     def _without_content(self, status: int) -> None:
         self.status_code = status

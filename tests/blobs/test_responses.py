@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from fastapi import FastAPI, UploadFile
+from fastapi import FastAPI, Request, UploadFile
 from fastapi.testclient import TestClient
+from starlette.requests import ClientDisconnect
+from starlette.types import Message
 
 from kvmodels import AsyncDatabase, Blob, Database
 from kvmodels.ext.fastapi import AsyncRepo, BlobResponse, Repo, add_error_handlers, lifespan
-from tests.blobs.stores import MODELS, Paper
+from tests.blobs.stores import DAY_MS, MODELS, Paper
+from tests.kv.stores import Clock
 
 LONG = bytes(range(256)) * 5_000
 
 
-def application(*, is_async: bool) -> FastAPI:
+def application(db: Database | AsyncDatabase) -> FastAPI:
     """Return a service that takes and sends the scan of a paper."""
-    db: Any = (AsyncDatabase if is_async else Database)("memory://", models=MODELS)
+    is_async = isinstance(db, AsyncDatabase)
     app = FastAPI(lifespan=lifespan(db))
     add_error_handlers(app)
 
@@ -43,9 +48,9 @@ def application(*, is_async: bool) -> FastAPI:
     return app
 
 
-@pytest.fixture(params=[False, True], ids=["sync", "async"])
+@pytest.fixture(params=[Database, AsyncDatabase], ids=["sync", "async"])
 def client(request: pytest.FixtureRequest) -> Iterator[TestClient]:
-    with TestClient(application(is_async=request.param)) as found:
+    with TestClient(application(request.param("memory://", models=MODELS))) as found:
         found.put("/scan", files={"file": ("a.wav", LONG, "audio/wav")}).raise_for_status()
         yield found
 
@@ -103,7 +108,7 @@ def test_a_range_of_another_version_gets_the_whole_content(client: TestClient) -
 
 
 def test_an_upload_that_is_too_long_is_a_413() -> None:
-    with TestClient(application(is_async=True)) as client:
+    with TestClient(application(AsyncDatabase("memory://", models=MODELS))) as client:
         assert client.put("/scan", files={"file": ("a", b"x" * 2_000_001)}).status_code == 413
         assert client.get("/scan").status_code == 404
 
@@ -123,3 +128,72 @@ def test_content_that_was_removed_is_a_410() -> None:
     app.get("/scan", response_model=None)(download)
     with TestClient(app) as client:
         assert client.get("/scan").status_code == 410
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_no_more_is_read_when_the_client_has_left(is_async: bool) -> None:
+    sent: list[bytes] = []
+
+    async def scene() -> None:
+        left = asyncio.Event()
+
+        async def receive() -> Message:
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            sent.append(message.get("body", b""))
+            if len(sent) == 3:
+                left.set()
+            await asyncio.sleep(0)
+
+        db: Any = (AsyncDatabase if is_async else Database)("memory://", models=MODELS)
+        if is_async:
+            await db.open()
+        made = db[Paper].create(id=1, scan=Blob(LONG * 10, max_bytes=len(LONG) * 10))
+        scan = (await made if is_async else made).scan
+        await BlobResponse(scan)({"type": "http", "method": "GET", "headers": []}, receive, send)
+        if is_async:
+            await db.close()
+
+    asyncio.run(scene())
+    assert len(sent) < 20 < len(LONG) * 10 // 262_144
+
+
+@pytest.mark.parametrize("kind", ["form", "stream"])
+def test_an_upload_that_the_client_breaks_off_leaves_nothing_after_a_day_and_a_sweep(kind: str) -> None:
+    clock = Clock()
+    db = AsyncDatabase("memory://", models=MODELS, clock=clock)
+    app = application(db)
+
+    async def streamed(request: Request, papers: AsyncRepo[Paper]) -> None:
+        await papers.create(id=1, scan=Blob(request.stream(), max_bytes=100_000_000))
+
+    app.put("/stream")(streamed)
+    head = b'--b\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\n' if kind == "form" else b""
+    bodies = iter([head + LONG, LONG, LONG])
+
+    async def receive() -> Message:
+        if (body := next(bodies, None)) is None:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": body, "more_body": True}
+
+    async def send(_: Message) -> None:
+        pass
+
+    async def scene() -> None:
+        async with app.router.lifespan_context(app):
+            headers = [(b"content-type", b"multipart/form-data; boundary=b")]
+            scope = {"type": "http", "method": "PUT", "headers": headers, "query_string": b"",
+                     "path": "/scan" if kind == "form" else "/stream"}  # fmt: skip
+            with suppress(ClientDisconnect):
+                await app(scope, receive, send)
+            assert not await db[Paper].all().exists()
+            left = [one async for one in db.kv.unsafe().list(prefix=("__kvmodels__", "loose"))]
+            assert len(left) == (1 if kind == "stream" else 0)
+            clock.ms += DAY_MS
+            assert await db.sweep_blobs() == len(left)
+            rows = [one.key async for one in db.kv.unsafe().list(prefix=("__kvmodels__",))]
+            assert {"blob", "loose"}.isdisjoint(key[1] for key in rows)
+
+    asyncio.run(scene())
