@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import admin, concurrency, growth, imports, observers, serve, tenants
+from benchmarks import admin, concurrency, files, growth, imports, observers, serve, tenants
 from benchmarks.__main__ import chosen, installed
 from benchmarks.columns.registry import COLUMNS
 from benchmarks.measuring import folder_bytes, resident_bytes
@@ -129,3 +129,9 @@ def test_the_operating_system_is_asked_for_sizes(tmp_path):
     assert folder_bytes(tmp_path) >= 100_000
     assert resident_bytes() > 1_000_000
     assert machine(["no-such-library"])["no-such-library"] == "not installed"
+
+
+def test_a_file_is_read_through_kvmodels_and_by_hand():
+    times = files.measured(megabytes=3, rounds=1)
+    assert min(times) > 0
+    assert times.ratio == times.kvmodels / times.by_hand
