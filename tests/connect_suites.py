@@ -51,6 +51,7 @@ IN_TEST_SERVERS: Final[dict[str, tuple[str, ...]]] = {
 """Modules that need a few seconds, and on what they run."""
 
 IN_THE_SOAK: Final[dict[str, tuple[str, ...]]] = {
+    "tests.blobs.test_fields": BOTH,
     "tests.bulk.test_beside_writers": BOTH,
     "tests.bulk.test_partial_upserts": BOTH,
     "tests.bulk.test_refused_records": BOTH,
@@ -101,6 +102,7 @@ DRAWN: Final = "it draws hundreds of stores or steps, each of many round trips, 
 LOG: Final = "it watches a prefix or records, which needs a log of changes"
 
 MODULES_LEFT_OUT: Final[dict[str, str]] = {
+    "tests.blobs.test_copies": SNAPSHOTS,
     "tests.bulk.test_resuming": LARGE,
     "tests.copying.test_backup": SNAPSHOTS,
     "tests.copying.test_models": SNAPSHOTS,
@@ -134,6 +136,7 @@ REFUSED: Final[dict[str, tuple[type[KvModelsError], str]]] = {
     "test_a_dump_keeps_the_numbers_of_removed_records": (UnsupportedError, SNAPSHOTS),
     "test_a_new_field_gets_its_default_in_every_record_when_its_index_is_built": (OperationTooLargeError, LARGE),
     "test_a_record_with_a_deadline_is_listed_until_it_has_none": (UnsupportedError, DEADLINES),
+    "test_blobs_are_top_level_fields_of_records_without_deadlines": (UnsupportedError, DEADLINES),
     "test_expired_records_are_in_no_answer": (UnsupportedError, DEADLINES),
     "test_review_03_a_reader_notices_that_its_index_was_dropped_between_two_batches": (OperationTooLargeError, LARGE),
     "test_time_fields_are_set_and_deadlines_stay": (UnsupportedError, DEADLINES),

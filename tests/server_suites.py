@@ -12,6 +12,8 @@ from tests.worlds import in_test_servers, in_the_soak
 
 SUITES = frozenset(
     {
+        "tests.blobs.test_copies",
+        "tests.blobs.test_fields",
         "tests.blobs.test_history",
         "tests.bulk.test_beside_writers",
         "tests.bulk.test_partial_upserts",
@@ -204,6 +206,7 @@ WITH_MANY_OPERATIONS = frozenset(
 
 IN_THE_SOAK_ON_ETCD = frozenset(
     {
+        "tests.blobs.test_copies",
         "tests.blobs.test_history",
         "tests.bulk.test_beside_writers",
         "tests.bulk.test_resuming",
