@@ -316,7 +316,7 @@ _MUTATIONS = st.one_of(
     st.builds(Delete, _KEYS),
     st.builds(Arithmetic, st.sampled_from(["sum", "min", "max"]), _KEYS, st.integers(0, 2**64 - 1)),
     st.builds(Set, _KEYS, st.binary(max_size=8), st.just(3), st.none(), st.just(True)),
-    st.builds(Apply, _KEYS, st.just(reversed_value), st.just(8)),
+    st.builds(Apply, _KEYS, st.just(reversed_value), st.just(8), addition=st.none()),
 )
 _OPERATIONS = st.lists(
     st.tuples(st.lists(st.tuples(_KEYS, st.booleans()), max_size=3), st.lists(_MUTATIONS, max_size=5)), max_size=12

@@ -21,6 +21,7 @@ CALLERS = {
     "read_changes": {
         # The engine waits until the state that it has read is durable.
         "feeds/changed_since.py:_changes",
+        "kv/record_watch.py:_look",
         "kv/watch.py:_begin_listing",
         "kv/watch.py:_look",
     },
