@@ -76,6 +76,10 @@ def all_keys(db: Database) -> io.StringIO:
     return file
 
 
+def imported(db: Database, **options: Any) -> None:
+    db[User].bulk_create_from(db[User].all(), on_conflict="ignore", **options)
+
+
 def loaded(db: Database, **options: Any) -> None:
     with open_kv() as kv:
         kv.load(all_keys(db), **options)
@@ -125,6 +129,8 @@ CALLS: dict[str, tuple[Callable[..., Any], str]] = {
     "QuerySet.update": (lambda db, **o: db[User].all().update(age=F("age") + 1, **o), "update users 30/30"),
     "QuerySet.delete": (lambda db, **o: db[User].filter(age=3).delete(**o), "delete users 4/4"),
     "Repository.bulk_create": (lambda db, **o: db[User].bulk_create(users(range(50, 60)), **o), "create users 10/10"),
+    "Repository.bulk_create_from": (imported, "create users"),
+    "QuerySet.to_parquet": (lambda db, **o: db[User].all().to_parquet(io.BytesIO(), **o), "export 30"),
     "Repository.bulk_update": (lambda db, **o: db[User].bulk_update(db[User].to_list(), **o), "update users 30/30"),
     "Repository.remove_cascade": (lambda db, **o: db[Team].remove_cascade(1, resume_id="r", **o), "remove teams"),
     "Kv.dump": (lambda db, **o: db.kv.dump(io.StringIO(), **o), "dump"),

@@ -194,7 +194,10 @@ def export(
             named = _parquet_columns(chosen, columns, shows=show_encrypted)
             query = _query(store, chosen, conditions, order, scan=scan, sort=sort_in_memory)
             target = typer.get_binary_stream("stdout") if parquet == "-" else parquet
-            written = query.to_parquet(target, columns=named)
+            with line.output.progress() as progress:
+                written = query.to_parquet(
+                    target, columns=named, progress=lambda rows: progress(f"export {model}", rows, None)
+                )
         line.output.message(f"{_count(written)} written")
         return
     if columns:

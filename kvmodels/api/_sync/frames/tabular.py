@@ -8,10 +8,12 @@ synchronous query set do not hold all rows.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from kvmodels.api._sync._compat import ArrowStream, in_thread
+from kvmodels.api.progress import listening
+from kvmodels.flows.arguments import require_callable
 from kvmodels.flows.reading.scan import Batches
 from kvmodels.frames import frames, layouts, parquet_files, streams
 from kvmodels.runtime.observing import observation as observing
@@ -108,13 +110,21 @@ class Tabular(ArrowStream):
         """
         return frames.polars_frame(self.to_arrow(columns=columns))
 
-    def to_parquet(self, file: parquet_files.ParquetFile, *, columns: layouts.Columns | None = None) -> int:
+    def to_parquet(
+        self,
+        file: parquet_files.ParquetFile,
+        *,
+        columns: layouts.Columns | None = None,
+        progress: bool | Callable[[int], object] | None = None,
+    ) -> int:
         """Write all results to a new Parquet file; one batch is in memory.
 
         Args:
             file: a new path, or a file object in binary mode. A path that exists is never overwritten, and an
                 unfinished file is removed.
             columns: as for ``to_arrow``.
+            progress: a function that is called with the number of rows so far after each batch; True draws a bar on
+                standard error, with rich.
 
         Returns:
             The number of rows. Cost: as for ``to_list``, without holding the results.
@@ -122,11 +132,18 @@ class Tabular(ArrowStream):
         Raises:
             EngineError: the file exists already, or cannot be written.
             UnsupportedError, InvalidValueError, UnknownFieldError, InvalidArgumentError, NoUsableIndexError,
-                IndexNotReadyError: as for ``to_arrow``.
+                IndexNotReadyError: as for ``to_arrow``; ``progress`` is not a function.
         """
+        if progress is not None and not isinstance(progress, bool):
+            require_callable("progress", progress, "Give True, or a function that takes a number of rows.")
         layout, batches = self._streamed(columns)
-        with parquet_files.ParquetOutput(file, layout) as output:
+        with (
+            listening.listener(progress, "export") as listen,
+            parquet_files.ParquetOutput(file, layout) as output,
+        ):
             for batch in batches:
                 in_thread(output.write, batch)
+                if listen is not None:
+                    listen(output.rows)
             in_thread(output.close)
         return output.rows
