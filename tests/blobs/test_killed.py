@@ -74,3 +74,8 @@ def test_a_process_killed_at_every_commit_leaves_no_chunk_behind(where: str, tmp
 @pytest.mark.servers
 def test_a_killed_process_leaves_no_chunk_behind_on_postgresql(databases: Databases) -> None:
     at_each_place([databases.url(f"blobs_{number}_{when}") for number, when in FEW], FEW)
+
+
+@pytest.mark.soak
+def test_a_process_killed_at_every_commit_leaves_no_chunk_behind_on_postgresql(databases: Databases) -> None:
+    at_each_place([databases.url(f"blobs_{number}_{when}") for number, when in ALL], ALL)
