@@ -180,6 +180,6 @@ def writing_problem(schema: ModelSchema, stored: StoredEncryption | None) -> Sch
 
 
 def has_key(schema: ModelSchema, stored: StoredEncryption, key_id: int) -> bool:
-    """Return whether this process has the key with an id, and the one that the store lists under it."""
+    """Return whether this process has the key of an id, with the check value that the store lists for it."""
     check = None if schema.sealer is None else schema.sealer.check_of(key_id)
     return check is not None and stored.keys.get(key_id, check) == check

@@ -66,7 +66,7 @@ def test_no_value_of_the_old_key_is_left(tmp_path: Path, records: int, kills: in
             last = started(_ROTATE, url, 0)
             last.communicate()
             assert last.returncode == 0
-            assert writer.poll() is None, "a writer that was started before goes on writing"
+            assert writer.poll() is None, "a writer that was started before still writes"
         finally:
             writer.kill()
             writer.communicate()

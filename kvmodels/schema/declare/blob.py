@@ -4,7 +4,7 @@ A ``Blob`` is pending until a write of its record has stored its content; then i
 the size, the hash, the type and the id of the content, and ``Blob.open`` reads it.
 
 Rules of this module: an id comes only from a write of this library or from a stored document. Validation takes objects
-of ``Blob`` alone, so nobody can attach the content of another record by sending its id; JSON does not show it.
+of ``Blob`` alone, so no client can attach the content of another record by sending its id; JSON does not show it.
 """
 
 from __future__ import annotations

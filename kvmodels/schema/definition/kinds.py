@@ -175,6 +175,26 @@ class KindDefinition(ABC):
         return described
 
 
+class GroupedKind(KindDefinition):
+    """The definition of a kind whose keys begin with the fields of a group.
+
+    Attributes:
+        suffix: what a name that is not declared ends with, after the names of group and fields.
+    """
+
+    suffix: ClassVar[tuple[str, ...]] = ()
+
+    def column_names(self, declared: Any) -> tuple[str, ...]:
+        """Return the fields of the group."""
+        names: tuple[str, ...] = declared.group
+        return names
+
+    def default_name(self, columns: Sequence[Column], declared: Any) -> str:
+        """Return the names of group and fields, and the suffix, joined by ``_``."""
+        del columns
+        return "_".join(name.replace(".", "_") for name in (*declared.group, *declared.fields, *self.suffix))
+
+
 KINDS: Final = ModuleTable[KindDefinition](
     "KIND",
     {

@@ -149,7 +149,7 @@ class Sealer:
     def opened(self, document: Document, key: tuple[Any, ...], names: Collection[str] | None = None) -> Document:
         """Return a document with its sealed fields opened, all or some of them. Raises DecryptionError.
 
-        ``key``: its primary key; empty for the one that it holds.
+        ``key``: its primary key; if it is empty, the document has the key.
         """
         sealed = sealed_names(document)
         wanted = [name for name in sealed if names is None or name in names]

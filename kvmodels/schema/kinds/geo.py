@@ -5,7 +5,7 @@ Rules of this module: pure. A document has a place only if both degrees are in t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Never
 
 from kvmodels._support.naming import show_public_path
@@ -17,7 +17,7 @@ from kvmodels.schema.declare.declarations import DeclaredIndex
 from kvmodels.schema.declare.expressions import Expression
 from kvmodels.schema.definition.definition import Column, Document, IndexDefinition, KindOptions, ModelSchema
 from kvmodels.schema.definition.kind_lookup import KindLookup, Test
-from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, KindDefinition, KindDescription
+from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, GroupedKind, KindDescription
 from kvmodels.schema.definition.values import reader_of
 from kvmodels.schema.geometry.point import GeoPoint
 from kvmodels.schema.geometry.shape import Shape
@@ -135,7 +135,7 @@ class Within(KindLookup):
         return operand.identity()
 
 
-class GeoKind(KindDefinition):
+class GeoKind(GroupedKind):
     """The definition of an index of places."""
 
     declaration: ClassVar[type[DeclaredIndex] | None] = GeoIndex
@@ -146,15 +146,6 @@ class GeoKind(KindDefinition):
     def line(self, name: str) -> str:
         """Return the declaration whose lookups go by the name of a field."""
         return f'GeoIndex("{name}")'
-
-    def column_names(self, declared: GeoIndex) -> tuple[str, ...]:
-        """Return the fields of the group."""
-        return declared.group
-
-    def default_name(self, columns: Iterable[Column], declared: GeoIndex) -> str:
-        """Return the names of group and field, joined by ``_``."""
-        del columns
-        return "_".join(name.replace(".", "_") for name in (*declared.group, *declared.fields))
 
     def compile(
         self, declared: GeoIndex, columns: tuple[Column, ...], text: str, model: DeclaringModel

@@ -24,7 +24,7 @@ from kvmodels.schema.definition.definition import (
     ModelSchema,
 )
 from kvmodels.schema.definition.kind_lookup import KindLookup, Test
-from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, Draw, KindDefinition
+from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, Draw, GroupedKind
 from kvmodels.schema.definition.values import reader_of
 from kvmodels.schema.filters.operands import PRIMARY_KEY, comparable
 from kvmodels.schema.kinds.interval_spans import SCALES, Numbers, Scale, numbers_of_value, overlap, wanted_numbers
@@ -234,7 +234,7 @@ def _converted(column: Column, value: Any) -> Any:
     return comparable(value)
 
 
-class IntervalKind(KindDefinition):
+class IntervalKind(GroupedKind):
     """The definition of an index of intervals."""
 
     declaration: ClassVar[type[DeclaredIndex] | None] = IntervalIndex
@@ -245,10 +245,6 @@ class IntervalKind(KindDefinition):
     def line(self, name: str) -> str | None:
         """Return a declaration whose lookups go by a name."""
         return f'IntervalIndex("starts", "ends", name="{name}")' if _is_keyword(name) else None
-
-    def column_names(self, declared: DeclaredIntervals) -> tuple[str, ...]:
-        """Return the fields of the group."""
-        return declared.group
 
     def default_name(self, columns: Iterable[Column], declared: DeclaredIntervals) -> str:
         """Return the names of group, start and end, joined by ``_``."""

@@ -6,7 +6,7 @@ there. Only writes and queries use the tokenizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from math import isfinite
 from typing import Any, ClassVar, Final, Never, cast
@@ -30,7 +30,7 @@ from kvmodels.schema.definition.definition import (
     ModelSchema,
 )
 from kvmodels.schema.definition.kind_lookup import KindLookup, Test
-from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, KindDefinition, KindDescription
+from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, GroupedKind, KindDescription
 from kvmodels.schema.definition.values import computed_path, reader, reader_of
 from kvmodels.schema.words.conditions import (
     Node,
@@ -375,11 +375,12 @@ def words_reader(options: SearchOptions) -> Callable[[Document], Callable[[int],
 # --- the definition ---------------------------------------------------------------------------------------------
 
 
-class SearchKind(KindDefinition):
+class SearchKind(GroupedKind):
     """The definition of an index of words."""
 
     declaration: ClassVar[type[DeclaredIndex] | None] = SearchIndex
     shown: ClassVar[str] = "search"
+    suffix: ClassVar[tuple[str, ...]] = ("words",)
     max_fan_out: ClassVar[int] = MAX_TERMS
     fans_out: ClassVar[bool] = True
     has_counters: ClassVar[bool] = True
@@ -395,15 +396,6 @@ class SearchKind(KindDefinition):
         """Return the condition of entries and its operands: the words that every record of a search has."""
         del lookup
         return HAS_WORD, needed_terms(operand.node)
-
-    def column_names(self, declared: SearchIndex) -> tuple[str, ...]:
-        """Return the fields of the group."""
-        return declared.group
-
-    def default_name(self, columns: Iterable[Column], declared: SearchIndex) -> str:
-        """Return the names of group and fields, and ``words``, joined by ``_``."""
-        del columns
-        return "_".join(name.replace(".", "_") for name in (*declared.group, *declared.fields, "words"))
 
     def computed(self, declared: SearchIndex, model: str, fields: Mapping[str, Plain]) -> ColumnSource | None:
         """Return the column of the terms; None if a field is refused later."""

@@ -19,7 +19,7 @@ from kvmodels.schema.declare.declarations import DeclaredIndex
 from kvmodels.schema.declare.expressions import Expression
 from kvmodels.schema.definition.definition import Column, Document, IndexDefinition, KindOptions, ModelSchema
 from kvmodels.schema.definition.kind_lookup import KindLookup, Test
-from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, KindDefinition
+from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, GroupedKind
 from kvmodels.schema.definition.values import reader_of
 from kvmodels.schema.words.folding import certain_trigrams, folded
 
@@ -126,11 +126,12 @@ class HasTrigram(KindLookup):
         return operand
 
 
-class TrigramKind(KindDefinition):
+class TrigramKind(GroupedKind):
     """The definition of an index of trigrams."""
 
     declaration: ClassVar[type[DeclaredIndex] | None] = TrigramIndex
     shown: ClassVar[str] = "trigram"
+    suffix: ClassVar[tuple[str, ...]] = ("trigrams",)
     fans_out: ClassVar[bool] = True
     names_field: ClassVar[bool] = True
     narrowed: ClassVar[frozenset[str]] = frozenset({"contains", "icontains", "endswith", "iexact"})
@@ -149,15 +150,6 @@ class TrigramKind(KindDefinition):
     def why_no_entry(self, name: str) -> str:
         """Return the reason why the index of a field does not serve an operand."""
         return f'TrigramIndex("{name}") finds parts of three characters or more: give a longer one'
-
-    def column_names(self, declared: TrigramIndex) -> tuple[str, ...]:
-        """Return the fields of the group."""
-        return declared.group
-
-    def default_name(self, columns: Sequence[Column], declared: TrigramIndex) -> str:
-        """Return the names of group and field and ``trigrams``, joined by ``_``."""
-        del columns
-        return "_".join(name.replace(".", "_") for name in (*declared.group, *declared.fields, "trigrams"))
 
     def compile(
         self, declared: TrigramIndex, columns: tuple[Column, ...], text: str, model: DeclaringModel

@@ -5,7 +5,7 @@ Rules of this module: pure. The index has no lookups: ``similar()`` ranks by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, ClassVar, Final, Literal, Never, get_args
 
@@ -18,7 +18,7 @@ from kvmodels.schema.declare.annotations import Stored
 from kvmodels.schema.declare.declarations import DeclaredIndex
 from kvmodels.schema.declare.expressions import Expression
 from kvmodels.schema.definition.definition import Column, ColumnSource, IndexDefinition, KindOptions
-from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, KindDefinition
+from kvmodels.schema.definition.kinds import ColumnsOf, DeclaringModel, GroupedKind
 from kvmodels.schema.vectors.distances import METRICS
 from kvmodels.schema.vectors.stores import STORES
 from kvmodels.schema.vectors.vector import LONGEST, Vector, VectorLength
@@ -154,20 +154,11 @@ def vector_of(options: VectorOptions, given: Any) -> Vector:
     return vector
 
 
-class VectorKind(KindDefinition):
+class VectorKind(GroupedKind):
     """The definition of an index of vectors."""
 
     declaration: ClassVar[type[DeclaredIndex] | None] = VectorIndex
     shown: ClassVar[str] = "vector"
-
-    def column_names(self, declared: VectorIndex) -> tuple[str, ...]:
-        """Return the fields of the group."""
-        return declared.group
-
-    def default_name(self, columns: Iterable[Column], declared: VectorIndex) -> str:
-        """Return the names of group and field, joined by ``_``."""
-        del columns
-        return "_".join(name.replace(".", "_") for name in (*declared.group, *declared.fields))
 
     def compile(
         self, declared: VectorIndex, columns: tuple[Column, ...], text: str, model: DeclaringModel
