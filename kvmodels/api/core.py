@@ -18,13 +18,12 @@ from uuid import uuid4
 from kvmodels._support.naming import short_repr
 from kvmodels._support.turns import Turns
 from kvmodels.api import schema_arguments
-from kvmodels.api.opening import Opening, store_format
+from kvmodels.api.opening import Opening, require_storable, store_format
 from kvmodels.api.reserved_parts import ReservedParts
 from kvmodels.api.sides import refuse_references_across, refuse_shared_models, wrong_side
 from kvmodels.catalog import evolution
 from kvmodels.catalog.catalogue import Header
 from kvmodels.catalog.collection import record_layout
-from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.codecs.sealing.key_ring import KeyCache, KeyProvider, require_id
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError, UnsupportedError
@@ -50,7 +49,6 @@ from kvmodels.flows.transfer import dump as record_dump
 from kvmodels.flows.transfer import dumped_lines
 from kvmodels.flows.transfer import load as record_load
 from kvmodels.flows.writing import tokens
-from kvmodels.limits import Traits
 from kvmodels.query.query import Query
 from kvmodels.runtime.observing import counters as counting
 from kvmodels.runtime.observing import observation as observing
@@ -62,18 +60,6 @@ from kvmodels.schema.declare.blob import BlobHome
 from kvmodels.schema.definition.definition import ModelSchema
 
 _INDEX_HINT = "Give the name of an index, as explain() and db.check() show it."
-
-
-def _require_storable(codec: ValueCodec, traits: Traits, url: str) -> None:
-    """Refuse a codec whose documents the engine does not store. Raises UnsupportedError."""
-    _, encoding = codec.encode_document({})
-    if traits.value_encodings is not None and encoding not in traits.value_encodings:
-        raise UnsupportedError(
-            "the engine does not store values in the encoding of the codec",
-            url=url,
-            reason=codec.name,
-            hint='Open the database with another codec, such as codec="v8".',
-        )
 
 
 def file_sizes(engine: Engine) -> dict[str, int]:
@@ -89,7 +75,7 @@ def file_sizes(engine: Engine) -> dict[str, int]:
 class DatabaseCore:
     """The declarations of one database handle, and the flows of its life cycle.
 
-    ``new_token``, ``monotonic`` (seconds) and ``uniform`` are injected by tests.
+    ``new_token``, ``monotonic`` (seconds), ``uniform`` and ``random_bytes`` are injected by tests.
     """
 
     def __init__(
@@ -106,6 +92,7 @@ class DatabaseCore:
         new_token: Callable[[], str] = lambda: uuid4().hex,
         monotonic: Callable[[], float] = time.monotonic,
         uniform: Callable[[], float] = random.random,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         for argument, flag in (("readonly", readonly), ("require_current", must_be_current)):
             require_flag(argument, flag)
@@ -138,10 +125,10 @@ class DatabaseCore:
         self.form = store_format(codec, self.reserved)
         self._keys = keys
         if keys is not None or any(schema.encrypted for schema in self.schemas.values()):
-            self.schemas = binding.bound_schemas(self.schemas, KeyCache(keys, os.urandom), self.form.codec)
-        self._retry, self._readonly = retry, readonly
-        self._must_be_current = must_be_current
+            self.schemas = binding.bound_schemas(self.schemas, KeyCache(keys, random_bytes), self.form.codec)
+        self._retry, self._readonly, self._must_be_current = retry, readonly, must_be_current
         self._new_token, self._monotonic, self._uniform = new_token, monotonic, uniform
+        self._random_bytes = random_bytes
         self._context: Context | None = None
         self._tenants: DatabaseCore | None = None
         self._store: DatabaseCore | None = None
@@ -158,6 +145,7 @@ class DatabaseCore:
             new_token=self._new_token,
             monotonic=self._monotonic,
             uniform=self._uniform,
+            random_bytes=self._random_bytes,
         )
         refuse_references_across(declared.schemas, self.models)
         declared.signals = self.signals
@@ -282,7 +270,7 @@ class DatabaseCore:
         ``blob_home`` opens the blobs of loaded records.
         """
         capabilities = engine.capabilities
-        _require_storable(self.form.codec, capabilities.traits, engine.url)
+        require_storable(self.form.codec, capabilities.traits, engine.url)
         context = Context(
             **self._declared_options(engine),
             codec=self.form.codec,

@@ -18,7 +18,7 @@ from kvmodels.engines.contract import Engine
 from kvmodels.engines.url import default_codec, open_engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, UnsupportedError
 from kvmodels.flows.kv.store_format import StoreFormat
-from kvmodels.limits import Limits
+from kvmodels.limits import Limits, Traits
 from kvmodels.runtime.observing import observation as observing
 from kvmodels.runtime.observing import operation as operations
 
@@ -54,6 +54,18 @@ def store_format(codec: str, reserved: Mapping[str, str] = NOTHING_RESERVED) -> 
             "unknown codec", argument="codec", value=codec, expected=tuple(_CODECS), hint="Choose one of these."
         )
     return StoreFormat(make(), reserved)
+
+
+def require_storable(codec: ValueCodec, traits: Traits, url: str) -> None:
+    """Refuse a codec whose documents the engine does not store. Raises UnsupportedError."""
+    _, encoding = codec.encode_document({})
+    if traits.value_encodings is not None and encoding not in traits.value_encodings:
+        raise UnsupportedError(
+            "the engine does not store values in the encoding of the codec",
+            url=url,
+            reason=codec.name,
+            hint='Open the database with another codec, such as codec="v8".',
+        )
 
 
 def codec_for(codec: str | None, url: str | os.PathLike[str]) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address
 from itertools import count, groupby
 from pathlib import Path
@@ -25,6 +26,7 @@ from kvmodels import (
     Index,
     Indexed,
     KeyNumber,
+    KeyRing,
     KvModel,
     PrimaryKey,
     RetryPolicy,
@@ -33,8 +35,8 @@ from kvmodels import (
 )
 from kvmodels.api.core import DatabaseCore
 from kvmodels.catalog.keyspace import build_key, drop_key
-from kvmodels.core.keys import decode_key
-from kvmodels.core.operations import AtomicWrite, Committed, Conflict, ReadRange, Set
+from kvmodels.core.keys import decode_key, encode_key
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Delete, ReadRange, Set
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory.engine import MemoryEngine
@@ -151,9 +153,15 @@ def column(place: str, number: int, **changes: Any) -> Column:
     return Column(place=place, number=number, **{**values, **changes})
 
 
-def database(engine: Engine, *models: type[KvModel], tokens: str = "token") -> Database:
-    """A database whose every decision is fixed."""
-    numbers = count(1)
+def database(
+    engine: Engine,
+    *models: type[KvModel],
+    tokens: str = "token",
+    codec: str = "msgpack",
+    keys: KeyRing | None = None,
+) -> Database:
+    """A database whose every decision is fixed; the random bytes of sealed values depend on ``tokens``."""
+    numbers, seeds = count(1), count(1)
     core = DatabaseCore(
         models,
         retry=RetryPolicy(),
@@ -162,6 +170,9 @@ def database(engine: Engine, *models: type[KvModel], tokens: str = "token") -> D
         new_token=lambda: f"{tokens}-{next(numbers)}",
         monotonic=lambda: 0.0,
         uniform=lambda: 0.0,
+        codec=codec,
+        keys=keys,
+        random_bytes=lambda size: sha256(f"{tokens}-{next(seeds)}".encode()).digest()[:size],
     )
     return Database.from_engine(engine, core)
 
@@ -229,19 +240,31 @@ def telling_engine(path: Path | None = None) -> TellingEngine:
 
 
 def store_of(rows: Iterable[dict[str, Any]]) -> MemoryEngine:
-    """A store of the present code with rows that an earlier one has written, in the order in which it has."""
+    """A store of the present code with rows that an earlier one has written, with their versionstamps."""
     engine = MemoryEngine(clock=lambda: START_MS)
+    filler = Set(encode_key(("filler",)), b"", 0)
+    with engine.snapshot() as snapshot:
+        last = snapshot.versionstamp
     in_order = sorted(rows, key=lambda row: row["versionstamp"])
-    for _, commit in groupby(in_order, key=lambda row: row["versionstamp"]):
-        engine.commit(
-            AtomicWrite(
-                mutations=tuple(
-                    Set(bytes.fromhex(row["key"]), bytes.fromhex(row["value"]), row["encoding"], row["expire_at"])
-                    for row in commit
-                )
-            )
+    for stamp, commit in groupby(in_order, key=lambda row: row["versionstamp"]):
+        while _counter(last) + 1 < _counter(bytes.fromhex(stamp)):
+            last = _versionstamp(engine.commit(AtomicWrite(mutations=(filler, Delete(filler.key)))))
+        mutations = tuple(
+            Set(bytes.fromhex(row["key"]), bytes.fromhex(row["value"]), row["encoding"], row["expire_at"])
+            for row in commit
         )
+        last = _versionstamp(engine.commit(AtomicWrite(mutations=mutations)))
     return engine
+
+
+def _versionstamp(outcome: Committed | Conflict) -> bytes:
+    assert isinstance(outcome, Committed)
+    return outcome.versionstamp
+
+
+def _counter(versionstamp: bytes) -> int:
+    """Return the number of a commit: the first eight bytes of its versionstamp."""
+    return int.from_bytes(versionstamp[:8], "big")
 
 
 Tell = Callable[[TellingEngine], Iterator[str]]
