@@ -107,6 +107,11 @@ def build_key(collection: str, index: str, generation: int) -> bytes:
     return encode_key((RESERVED, "build", collection, index, generation))
 
 
+def build_prefix(collection: str) -> bytes:
+    """Return the common prefix of the progress of all builds of a collection, and of its rotation of keys."""
+    return encode_key((RESERVED, "build", collection))
+
+
 def drop_key(collection: str, index: str, generation: int) -> bytes:
     """Return the key with the progress of removing the entries of an index."""
     return encode_key((RESERVED, "drop", collection, index, generation))
@@ -170,6 +175,11 @@ def _text(packed: bytes) -> str:
 def violation_prefix(collection: str, index: str, generation: int) -> bytes:
     """Return the common prefix of the violation rows of one generation of an index."""
     return encode_key((RESERVED, "violation", collection, index, generation))
+
+
+def violations_prefix(collection: str) -> bytes:
+    """Return the common prefix of all violation rows of a collection."""
+    return encode_key((RESERVED, "violation", collection))
 
 
 def violation_key(prefix: bytes, slot: bytes | None, pk: bytes) -> bytes:

@@ -83,6 +83,19 @@ class PlainAgain(KvModel, collection="patients"):
         schema_version = 3
 
 
+class SealedAgain(KvModel, collection="patients"):
+    """The release that encrypts them again."""
+
+    id: PrimaryKey[int]
+    name: Encrypted[str]
+    insurance: Annotated[Encrypted[str], Unique()]
+    ward: Indexed[str] = Field(default="a")
+
+    class Meta:
+        history = History()
+        schema_version = 4
+
+
 def patient(number: int, **fields: Any) -> Patient:
     return Patient(id=number, **{"name": f"Planted {number}", "insurance": f"I-{number}", **fields})
 

@@ -10,7 +10,7 @@ import pytest
 
 from kvmodels import Database, DecryptionError, InvalidArgumentError, KeyRing, SchemaMismatchError, SchemaProgress
 from kvmodels.codecs.sealing.cipher import key_id_of
-from tests.encryption.models import ONLY_ONE, RING, TWO, Patient, Plain, patient
+from tests.encryption.models import ONLY_ONE, RING, TWO, Patient, Plain, PlainAgain, Sealed, SealedAgain, patient
 
 _NUMBERS = count()
 
@@ -106,6 +106,37 @@ def test_an_interrupted_rotation_is_resumed(url: str, stop: int):
         assert report.scanned == (30, 0)[stop]
         assert key_ids(db) == {2}
         assert db[Patient].get(120).name == "meanwhile"
+
+
+def interrupt(progress: SchemaProgress) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_rotation_ends_with_a_dropped_collection(url: str):
+    with Database(url, models=[Patient], keys=RING) as db, Database(url, models=[]) as other:
+        db[Patient].bulk_create([patient(number) for number in range(3)])
+        stored = db.kv.get(("patients", 1)).value
+        db.kv.unsafe().set(("patients", 1), {**stored, "name": b"kve1"})
+        assert not db.rotate(Patient, to=2).complete
+        with pytest.raises(KeyboardInterrupt):
+            db.rotate(Patient, to=1, progress=interrupt)
+        other.drop_collection("patients")
+        assert [entry.key for entry in other.kv.unsafe().list(())] == [("__kvmodels__", "header")]
+
+
+def test_a_rotation_from_before_the_fields_were_plain_is_begun_again(url: str):
+    with Database(url, models=[Sealed], keys=RING) as first:
+        first[Sealed].create(id=1, name="Ada", insurance="1")
+        with pytest.raises(KeyboardInterrupt):
+            first.rotate(Sealed, to=2, progress=interrupt)
+        for model in (PlainAgain, SealedAgain):
+            with Database(url, models=[model], keys=RING) as db:
+                assert db.apply().complete
+        with Database(url, models=[SealedAgain], keys=RING) as db:
+            assert listed(db)["current"] == 1
+            assert db.rotate(SealedAgain, to=1).complete
+            assert db.rotate(SealedAgain, to=2).complete
+            assert key_ids(db) == {2}
 
 
 def test_a_version_that_a_writer_adds_during_the_pass_of_the_records_is_rotated(db: Database):

@@ -17,7 +17,7 @@ from dataclasses import replace
 from kvmodels.catalog.catalogue import Header, IndexState, StoredCollection
 from kvmodels.catalog.keyspace import (
     HEADER_KEY,
-    build_key,
+    build_prefix,
     counter_prefix,
     drop_key,
     fence_key,
@@ -26,7 +26,7 @@ from kvmodels.catalog.keyspace import (
     reference_anchors,
     reference_guards,
     unmigrated_prefix,
-    violation_prefix,
+    violations_prefix,
 )
 from kvmodels.catalog.unknown import unknown_description
 from kvmodels.core.keys import encode_key
@@ -100,14 +100,16 @@ def _single_keys(stored: StoredCollection) -> Iterator[bytes]:
     yield key_counter(stored.name)
     for index in stored.indexes:
         place = stored.name, index.name, index.generation
-        yield from (fence_key(*place), build_key(*place), drop_key(*place))
+        yield from (fence_key(*place), drop_key(*place))
 
 
 def _prefixes(stored: StoredCollection) -> Iterator[bytes]:
     for index in stored.indexes:
         place = stored.name, index.name, index.generation
         yield encode_key((index.prefix(stored.name),))
-        yield from (counter_prefix(*place), violation_prefix(*place))
+        yield counter_prefix(*place)
+    yield build_prefix(stored.name)  # with those of a history and of a rotation of keys
+    yield violations_prefix(stored.name)
     yield unmigrated_prefix(stored.name)
     yield reference_guards(stored.name)
     yield reference_anchors(stored.name)

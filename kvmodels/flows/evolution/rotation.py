@@ -84,7 +84,11 @@ def rotate(context: Context, schema: ModelSchema, key_id: int, pace: Pace = UNPA
         view = yield from reload_header(context)
         collection, listed = _listed(view, schema)
         row = yield from read_row(_progress_key(schema))
-        if listed.current != key_id or (row is None and set(listed.keys) - set(_used(collection, schema, key_id))):
+        if row is None:
+            outdated = bool(set(listed.keys) - set(_used(collection, schema, key_id)))
+        else:  # one to another key is left if the fields were plain in between
+            outdated = PassProgress.of(context.codec, row).aim["to"] != key_id
+        if outdated or listed.current != key_id:
             if begun and listed.current != key_id:
                 raise _overtaken(schema, listed.current, key_id)
             begun = yield from _begin(context, view, schema, key_id, row)
