@@ -108,7 +108,7 @@ def in_order(ranked: Iterable[RankedRow]) -> list[RankedRow]:
 def rest_of(ranges: Iterable[GroupRange], found: Iterable[list[Row]], part: int) -> list[GroupRange]:
     """Return the rest of ranges of which as many rows were read as were asked for."""
     return [
-        one._replace(wanted=one.wanted._replace(start=key_successor(rows[-1].key)))
+        one._replace(wanted=one.wanted._replace(start=key_successor(rows[-1][0])))
         for one, rows in zip(ranges, found, strict=True)
         if len(rows) >= part
     ]

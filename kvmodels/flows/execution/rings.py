@@ -332,10 +332,10 @@ class RankedReader:
         while pending:
             some, pending = pending[:most], pending[most:]
             part = max(1, rows_at_once(limits, min(ENTRIES_AT_ONCE, limits.max_read_entries)) // len(some))
-            found = yield from self._rows([one.wanted._replace(limit=part) for one in some])
+            found = yield from self._rows([one.wanted._replace(limit=part) for one in some], plain=True)
             for (head, _), rows in zip(some, found, strict=True):
                 begin = len(head)
-                step.take((row.key[begin:], row.value) for row in rows)
+                step.take((row[0][begin:], row[1]) for row in rows)
             pending = [*rest_of(some, found, part), *pending]
 
     def _lists(self, step: ReadLists) -> Flow[ListsRead]:
