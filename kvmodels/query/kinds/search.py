@@ -51,6 +51,7 @@ class BestWords(KindRanking):
     """The order by the score of words, the best first."""
 
     scores: ClassVar[bool] = True
+    named: ClassVar[bool] = True
 
     def verifies(self, origin: RankedWords) -> bool:
         """Return whether phrases or excluded words are verified on records."""

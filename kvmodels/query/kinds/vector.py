@@ -32,7 +32,7 @@ from kvmodels.schema.definition.values import reader_of
 from kvmodels.schema.kinds.vector import VectorOptions, options_of, vector_of
 from kvmodels.schema.vectors import arrays
 from kvmodels.schema.vectors.distances import METRICS
-from kvmodels.schema.vectors.vector import Vector, components, is_vector
+from kvmodels.schema.vectors.vector import Vector, VectorLength, components, is_vector
 
 MOST_SIMILAR: Final = 1_000
 """The maximum number of results of ``similar()``."""
@@ -48,6 +48,7 @@ class Similar(KindRanking):
     """The order by the distance from a vector, the nearest first."""
 
     most: ClassVar[int | None] = MOST_SIMILAR
+    named: ClassVar[bool] = True
 
     def origin(self, schema: ModelSchema, field: str, given: Any) -> Vector:
         """Return the vector."""
@@ -63,8 +64,14 @@ class Similar(KindRanking):
 
     def declaration(self, schema: ModelSchema, field: str) -> str | None:
         """Return an index of the field, if it is a Vector."""
-        types = [found.annotation for found, _ in types_at(schema.model, field)]
-        return f'VectorIndex("{field}", dim=384)' if types and all(one is Vector for one in types) else None
+        types = [found for found, _ in types_at(schema.model, field)]
+        if not types or any(one.annotation is not Vector for one in types):
+            return None
+        if any(isinstance(mark, VectorLength) for mark in types[0].metadata):
+            return f'VectorIndex("{field}")'
+        others = (one.options for one in schema.indexes.values())
+        dims = [one.dim for one in others if isinstance(one, VectorOptions) and one.field == field]
+        return f'VectorIndex("{field}", dim={dims[0] if dims else "..."})'
 
     def rings(self, definition: IndexDefinition, origin: Vector, reach: Reach) -> Ranking:
         """Yield the records of all entries, or of those that are needed."""

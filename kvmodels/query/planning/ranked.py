@@ -25,6 +25,7 @@ from kvmodels.errors import (
     UnknownFieldError,
     UnknownLookupError,
 )
+from kvmodels.query.kinds.contract import KindAccess
 from kvmodels.query.kinds.ranking import KindRanking
 from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.query.matching import matcher
@@ -121,12 +122,44 @@ def _distance_limit(schema: ModelSchema, within: Any) -> float | None:
 def _ranking_for(schema: ModelSchema, method: str, by: FieldName) -> tuple[IndexDefinition, KindRanking]:
     """Return the index of this name, or the first one of this field, with its ranking."""
     by_index = isinstance(by, str) and by in schema.indexes and by not in schema.fields
-    name = by if isinstance(by, str) and by_index else field_of(schema, by)
+    name = by if isinstance(by, str) and by_index else _field_of(schema, method, by)
     for definition in schema.indexes.values():
         ranking = ACCESS[definition.kind].rankings.get(method)
         if ranking is not None and name == (definition.name if by_index else ranking.field(definition)):
             return definition, ranking
     raise _not_ranked(schema, method, name) if by_index else _without_index(schema, method, name)
+
+
+def _field_of(schema: ModelSchema, method: str, by: FieldName) -> str:
+    """Return the name of a field. Raises UnknownFieldError, about indexes if the method takes their names."""
+    try:
+        return field_of(schema, by)
+    except UnknownFieldError as error:
+        if not isinstance(by, str) or not all(one.rankings[method].named for one in _accesses(method)):
+            raise
+        ranked = names_of_ranking_indexes(schema, method)
+        known = f"{method}() takes one of: {', '.join(ranked)}."
+        raise UnknownFieldError(
+            "the model has no index of this name",
+            model=schema.name,
+            field=by,
+            suggestion=spelling.closest(by, ranked),
+            hint=known if ranked else _hint_for_model(schema, method),
+        ) from error
+
+
+def _hint_for_model(schema: ModelSchema, method: str) -> str:
+    """Return which index to add to a model that has none for a method."""
+    for name in schema.fields:
+        addition = _addition(schema, method, name)
+        if addition is not None:
+            return f"{schema.name} has no index for {method}(): {addition}."
+    return f"{schema.name} has no index for {method}(), and no field that can have one."
+
+
+def _accesses(method: str) -> list[KindAccess]:
+    """Return the access of each kind of index that supplies an order."""
+    return [ACCESS[kind] for kind in ACCESS if method in ACCESS[kind].rankings]
 
 
 def names_of_ranking_indexes(schema: ModelSchema, method: str) -> list[str]:
@@ -161,27 +194,25 @@ def _without_index(schema: ModelSchema, method: str, name: str) -> QueryError:
         filters=(),
         order=(method,),
         candidates=tuple(map(described_index, schema.indexes.values())),
-        hint=_hint_for_field(schema, method, addition),
+        hint=_hint_for_field(schema, method, name, addition),
     )
 
 
-def _hint_for_field(schema: ModelSchema, method: str, addition: str) -> str:
+def _hint_for_field(schema: ModelSchema, method: str, field: str, addition: str) -> str:
     """Return which names the method takes, if it takes those of indexes, and which index to add for a field."""
-    named = [
-        one.name
-        for one in schema.indexes.values()
-        if (ranking := ACCESS[one.kind].rankings.get(method)) is not None and ranking.field(one) == one.name
-    ]
-    names = f"give the name of an index, such as {named[0]!r}, or " if named else ""
+    ranked = [(one, ACCESS[one.kind].rankings.get(method)) for one in schema.indexes.values()]
+    named = [one for one, ranking in ranked if ranking is not None and ranking.named]
+    # Those of the field come first.
+    named.sort(key=lambda one: all(column.field != field for column in one.options.columns))
+    names = f"give the name of an index, such as {named[0].name!r}, or " if named else ""
     text = f"{names}{addition}"
     return f"{text[0].upper()}{text[1:]}."
 
 
 def _addition(schema: ModelSchema, method: str, field: str) -> str | None:
     """Return which index to add for a field without a group; None if no kind takes it."""
-    for kind in ACCESS:
-        ranking = ACCESS[kind].rankings.get(method)
-        code = None if ranking is None else ranking.declaration(schema, field)
+    for access in _accesses(method):
+        code = access.rankings[method].declaration(schema, field)
         if code is not None:
             return f"add {code} to the indexes of {schema.name}.Meta"
     return None
