@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from pydantic import AnyUrl, AwareDatetime, BaseModel, ByteSize, NaiveDatetime, RootModel
 from typing_extensions import TypedDict
 
-from kvmodels import ULID, Field, ForeignKey, GeoPoint, KvModel, PrimaryKey
+from kvmodels import ULID, Field, ForeignKey, GeoPoint, KvModel, PrimaryKey, Vector
+
+V2: Any = Vector.__class_getitem__(2)
 
 
 class Color(Enum):
@@ -105,6 +107,9 @@ class Everything(KvModel, collection="everything"):
     options: Options
     words: Words
     place: GeoPoint
+    look: V2
+    sound: Vector | None
+    looks: list[V2]
     tags: list[str | None]
     numbers: set[int]
     some: tuple[float, ...]
@@ -128,6 +133,7 @@ NAIVE = st.datetimes().map(lambda value: value.replace(fold=0))
 AWARE = st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1), timezones=st.just(UTC))
 PRICES = st.decimals(-999999, 999999, places=2)
 FREE = st.decimals(allow_nan=False, allow_infinity=False)
+LOOKS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=2, max_size=2).map(Vector)
 STREETS = st.builds(Street, name=texts(), number=st.none() | INTS)
 DIGITS = st.integers(0, 2**32 - 1)
 NETS = DIGITS.map(lambda number: IPv4Network((number, 32)))
@@ -168,6 +174,9 @@ RECORDS = st.builds(
     options=st.fixed_dictionaries({"depth": INTS}, optional={"name": texts()}),
     words=st.lists(texts(), max_size=2).map(Words),
     place=st.builds(GeoPoint, lat=st.floats(-90, 90), lon=st.floats(-180, 179)),
+    look=LOOKS,
+    sound=st.none() | LOOKS,
+    looks=st.lists(LOOKS, max_size=2),
     tags=st.lists(st.none() | texts(), max_size=3),
     numbers=st.sets(INTS, max_size=3),
     some=st.lists(FLOATS, max_size=3).map(tuple),
@@ -195,7 +204,7 @@ def in_a_table(value: Any) -> Any:
         return value._asdict()
     if isinstance(value, UUID | ULID | IPv4Address | IPv6Address | IPv4Network | PurePosixPath | AnyUrl):
         return str(value)
-    if isinstance(value, list | deque | set):
+    if isinstance(value, list | deque | set | Vector):
         return [in_a_table(one) for one in value]
     return value
 

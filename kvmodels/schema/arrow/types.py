@@ -25,9 +25,11 @@ from kvmodels.codecs.columns.registry import column_codec
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.arrow.packages import arrow
 from kvmodels.schema.declare.annotations import Plain, container_kind, is_root, is_union, plain, type_name
+from kvmodels.schema.declare.blob import Blob
 from kvmodels.schema.definition.collections import DICTS
 from kvmodels.schema.definition.fields import BY_TEXT, url_types
 from kvmodels.schema.definition.forms import item_type
+from kvmodels.schema.vectors.vector import Vector, VectorLength
 
 Convert = Callable[[Any], Any]
 
@@ -121,6 +123,8 @@ class _Types:
             return _of_values([*annotation], annotation)
         if get_origin(annotation) is Literal:
             return _of_values(get_args(annotation), None)
+        if annotation is Vector:
+            return _vector(metadata)
         codec = _codec_name(annotation)
         if codec == "decimal":
             return _decimal(metadata)
@@ -196,6 +200,8 @@ class _Types:
             return ArrowType(arrow.int64())
         if issubclass(cls, (pydantic.SecretStr, pydantic.SecretBytes, pydantic.Secret)):
             raise NoArrowTypeError("it is a secret, which a table would hold as clear text")
+        if issubclass(cls, Blob):
+            return _blob()
         if issubclass(cls, BaseModel):
             return self._model(cls)
         if is_dataclass(cls):
@@ -285,6 +291,20 @@ def _decimal(metadata: Iterable[Any]) -> ArrowType:
     if digits is None or places is None or digits > _MOST_DIGITS or places > digits:
         return ArrowType(arrow.string(), str)
     return ArrowType(arrow.decimal128(digits, places))
+
+
+def _vector(metadata: Iterable[Any]) -> ArrowType:
+    """Return a list of float32, of a fixed size if the annotation has the length."""
+    item = arrow.field("item", arrow.float32(), nullable=False)
+    lengths = [mark.length for mark in metadata if isinstance(mark, VectorLength)]
+    return ArrowType(arrow.list_(item, lengths[0] if lengths else -1), Vector.tolist)
+
+
+def _blob() -> ArrowType:
+    """Return what the JSON form shows of a blob: the content itself is not in tables."""
+    text = type_of_codec("str")
+    fields = [("size", type_of_codec("int")), ("sha256", text), ("content_type", text)]
+    return struct_of(fields, attrgetter("size", "sha256", "content_type"))
 
 
 def summed(one: ArrowType) -> ArrowType:
