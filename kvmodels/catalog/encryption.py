@@ -164,19 +164,24 @@ def writing_problem(schema: ModelSchema, stored: StoredEncryption | None) -> Sch
         return None
     sealer = schema.sealer
     if sealer is None:
-        return SchemaMismatchError(
-            "the collection has encrypted fields, and this process was opened without keys",
-            collection=schema.collection,
-            stored=stored.current,
-            declared=None,
-            hint="Give them: Database(url, keys=KeyRing({...})). Until then this process only reads.",
-        )
+        return opened_without_keys(schema, stored.current)
     for key_id in (stored.current, *blind_keys(schema)):
         if not has_key(schema, stored, key_id):
             is_missing = sealer.check_of(key_id) is None
             problem: SchemaMismatchError = sealer.no_key(key_id) if is_missing else sealer.other_key(key_id)
             return problem
     return None
+
+
+def opened_without_keys(schema: ModelSchema, key_id: int) -> SchemaMismatchError:
+    """Return the error for a write that needs the key of an id, in a process without any keys."""
+    return SchemaMismatchError(
+        "the collection has encrypted fields, and this process was opened without keys",
+        collection=schema.collection,
+        stored=key_id,
+        declared=None,
+        hint="Give them: Database(url, keys=KeyRing({...})). Until then this process only reads.",
+    )
 
 
 def has_key(schema: ModelSchema, stored: StoredEncryption, key_id: int) -> bool:

@@ -21,9 +21,8 @@ from kvmodels.flows.blobs.giving_up import give_up_versions
 from kvmodels.flows.context import Context, writable_collection
 from kvmodels.flows.effects import Flow, read, rows_at_once, try_commit
 from kvmodels.flows.evolution.batches import IndexViolation
-from kvmodels.flows.hydration.rows import cause_of, shown_key
+from kvmodels.flows.hydration.rows import cause_of, listed_form, shown_key
 from kvmodels.schema.definition.definition import ModelSchema
-from kvmodels.schema.definition.upgrades import version_of
 
 ROWS_AT_ONCE = 20
 """Rows that are rewritten in one commit, each with its document."""
@@ -95,14 +94,11 @@ def _brought_rows(
 def _brought(context: Context, live: LiveCollection, row: Row, key: tuple[Any, ...]) -> Set | None:
     """Return the mutation that brings a row to the listed forms; None if it has them."""
     value = context.codec.decode_document(row.value, row.encoding, row.key)
-    document, listed = value.get("doc"), live.encryption
-    if type(document) is not dict or listed is None:
+    document = value.get("doc")
+    if type(document) is not dict:
         return None
     held = cast("dict[str, Any]", document)
-    version = version_of(held)
-    sealed = [name for name, since in listed.fields.items() if version < since]
-    plain = [name for name, since in listed.plain.items() if version < since]
-    made = live.schema.sealer.brought(held, key, sealed, plain, listed.current)
+    made = listed_form(live, held, key)
     if made is held:
         return None
     ended = value.get("s", row.versionstamp.hex())

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
-from kvmodels.catalog.encryption import blind_keys, has_key, lists, writing_problem
+from kvmodels.catalog.encryption import blind_keys, has_key, lists, opened_without_keys, writing_problem
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Row
@@ -26,7 +26,7 @@ from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.schema.definition.definition import Column, Document, ModelSchema
 from kvmodels.schema.definition.upgrades import version_of
 from kvmodels.schema.definition.values import RESERVED_FIELD, same_stored
-from kvmodels.schema.encryption.documents import sealed_names
+from kvmodels.schema.encryption.documents import sealed_names, sealing_ids
 from kvmodels.schema.instances import set_loaded
 
 
@@ -134,6 +134,30 @@ def sealed_form(live: LiveCollection, document: Document, key: tuple[Any, ...], 
         raise problem
     assert live.encryption is not None, "else there is a problem"
     made: Document = sealer.settled(document, before, key, live.encryption.current)
+    return made
+
+
+def listed_form(live: LiveCollection, document: Document, key: tuple[Any, ...]) -> Document:
+    """Return the document of an old version with its fields in the forms, and under the key, that the header lists.
+
+    It is the same object if it has them. Raises DecryptionError: a value that must be changed cannot be opened;
+    SchemaMismatchError: this process was opened without keys, or does not have the present one.
+    """
+    listed, sealer = live.encryption, live.schema.sealer
+    held = sealed_names(document)
+    if sealer is None:
+        ids = tuple(sealing_ids(document))
+        if ids:
+            raise opened_without_keys(live.schema, ids[0])
+        return document
+    if listed is None:
+        plain = [name for name in held if name in live.schema.fields]
+        found: Document = sealer.opened(document, key, plain)
+        return found
+    version = version_of(document)
+    sealed = [name for name, since in listed.fields.items() if version < since]
+    plain = [name for name, since in listed.plain.items() if version < since]
+    made: Document = sealer.brought(document, key, sealed, plain, listed.current)
     return made
 
 

@@ -29,6 +29,7 @@ from kvmodels.core.operations import AtomicWrite, Check, Committed, Row, Set, po
 from kvmodels.core.truth import without_truth
 from kvmodels.errors import (
     DecodeError,
+    DecryptionError,
     IntegrityError,
     KvModelsError,
     LoadConflictError,
@@ -59,7 +60,6 @@ from kvmodels.flows.writing.changes import (
     refused,
 )
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, always
-from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.compiler import WriteRefusal
 from kvmodels.indexing.entries import RecordChange
 from kvmodels.schema.definition.definition import ModelSchema
@@ -186,7 +186,7 @@ class RecordLoading:
         circular: dict[bytes, tuple[bytes, ...]] = {}
         for one in found:
             if isinstance(one, Set):
-                check_budget(AtomicWrite((), (one,)), self._context.limits)
+                yield from self._versions.examine(one)
             else:
                 targets = yield from self._circular_targets((yield from self._valid(one)))
                 if targets:
@@ -263,7 +263,8 @@ class RecordLoading:
             item = pending(context, schema, object_of(context, live, row))
         except DecodeError as error:
             error.reason = f"line {dumped.number}: {error.reason}"
-            error.hint = "The model does not accept a record of the dump: change the record, or the model."
+            if not isinstance(error, DecryptionError):  # which says what is missing
+                error.hint = "The model does not accept a record of the dump: change the record, or the model."
             raise
         except Exception as error:  # validators of users may raise anything
             error.add_note(f"line {dumped.number} of the dump")
@@ -421,9 +422,7 @@ class RecordLoading:
     # -- keys of no model
 
     def _store_keys(self, keys: Sequence[Set]) -> Flow[None]:
-        versions = [one for one in keys if is_version(one)]
-        if versions:
-            yield from self._versions.store(versions)
+        yield from self._versions.store([one for one in keys if is_version(one)])
         batch: list[Set] = []
         size = 0
         largest = min(BYTES_AT_ONCE, self._context.limits.max_operation_bytes // 2)

@@ -4,6 +4,9 @@ A dump has these rows before the records. They are taken only for keys that have
 the versions of two stores are never mixed; the others are counted. A load that was interrupted has stored the first
 rows of a key, so a key whose first version is that of the dump is taken again.
 
+Encrypted fields are sealed again under the key that the header names, so no key is in use that the header does not
+list. A value that cannot be opened is refused before anything is written.
+
 Rules of this module: a row that exists is never written again, because its versionstamp is the end of a version. The
 records, the rows and the header are checked in the commit.
 """
@@ -11,14 +14,26 @@ records, the rows and the header are checked in the commit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
+from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.keyspace import RESERVED, also_prefix, history_prefix, trash_prefix
 from kvmodels.core.keys import decode_key, encode_key
 from kvmodels.core.operations import AtomicWrite, Check, Committed, ReadRange, Row, Set, after_prefix, point
-from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
+from kvmodels.errors import DecryptionError
+from kvmodels.flows.context import (
+    Context,
+    HeaderView,
+    ask_for_keys_of,
+    header_view,
+    reload_header,
+    writable_collection,
+)
 from kvmodels.flows.effects import Flow, commit, now, read_all
+from kvmodels.flows.hydration.rows import listed_form, require_sealed
+from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.rules import header_check
+from kvmodels.schema.definition.definition import Document
 
 _ROWS_AT_ONCE: Final = 16
 _BYTES_AT_ONCE: Final = 256 * 1024
@@ -61,8 +76,30 @@ class VersionLoading:
         self._is_taken = False
         self.taken = self.left_out = 0
 
+    def examine(self, row: Set) -> Flow[None]:
+        """Check that a row of a history, or a key of no model, can be stored, without a write.
+
+        Raises OperationTooLargeError; SchemaMismatchError: this process must not write to the collection;
+        DecryptionError: an encrypted field cannot be opened, or has a plain value.
+        """
+        check_budget(AtomicWrite((), (row,)), self._context.limits)
+        if not is_version(row):
+            return
+        one = _owned(row)
+        view = yield from header_view(self._context)
+        if one.kind != "history" or view.live[one.collection].history is None:
+            return
+        schema = self._context.schemas[one.collection]
+        _, live = yield from writable_collection(self._context, schema)
+        document = self._value(one).get("doc")
+        if type(document) is dict:
+            yield from ask_for_keys_of(schema, cast("Document", document))
+            self._listed(live, one)
+
     def store(self, rows: Sequence[Set]) -> Flow[None]:
         """Write the next rows of the dump, as far as they are taken."""
+        if not rows:
+            return
         now_ms = yield from now()
         alive = [_owned(row) for row in rows if row.expire_at is None or row.expire_at > now_ms]
         for batch in _batches(alive):
@@ -77,7 +114,8 @@ class VersionLoading:
         checks = (*(Check(key, None) for key in records), *(Check(one.row.key, None) for one in chosen))
         header = header_check(view.guard)
         if chosen and header is not None:
-            outcome = yield from commit(AtomicWrite((header, *checks), tuple(one.row for one in chosen)))
+            rows = tuple(self._listed(view.live[one.collection], one) for one in chosen)
+            outcome = yield from commit(AtomicWrite((header, *checks), rows))
             if not isinstance(outcome, Committed):
                 self._decided, self._is_taken = before
                 return False
@@ -95,7 +133,7 @@ class VersionLoading:
         for at, one in enumerate(known):
             record, row, others = seen[3 * at : 3 * at + 3]
             if one.kind == "history":
-                takes = self._takes_key(one, record, others)
+                takes = self._takes_key(view.live[one.collection], one, record, others)
             else:
                 takes = not record and bool(others)
             if takes and not row:
@@ -111,19 +149,56 @@ class VersionLoading:
             others = point(versions + encode_key((self._begin(one),)))
         return point(_record_key(view, one)), point(one.row.key), others
 
-    def _takes_key(self, one: _Owned, record: Sequence[Row], first: Sequence[Row]) -> bool:
+    def _takes_key(self, live: LiveCollection, one: _Owned, record: Sequence[Row], first: Sequence[Row]) -> bool:
         """Return whether the versions of a key are taken, which its first row in the dump decides."""
         owner = (one.collection, one.pk)
         if self._decided != owner:
             self._decided = owner
-            self._is_taken = not first or (first[0].key, first[0].value) == (one.row.key, one.row.value)
+            self._is_taken = not first or self._is_same(live, one, first[0])
         return self._is_taken and not record
+
+    def _is_same(self, live: LiveCollection, one: _Owned, stored: Row) -> bool:
+        """Return whether a stored row is that of the dump; its values may be sealed again."""
+        if stored.key != one.row.key:
+            return False
+        if stored.value == one.row.value or live.schema.sealer is None:
+            return stored.value == one.row.value
+        try:
+            return self._opened(live, one) == self._opened(live, one._replace(row=Set(*stored[:3])))
+        except DecryptionError:
+            return False
+
+    def _opened(self, live: LiveCollection, one: _Owned) -> tuple[bytes, int]:
+        """Return the value of a row with all fields opened. Raises DecryptionError."""
+        value = {name: item for name, item in self._value(one).items() if name != "s"}
+        document = value.get("doc")
+        if type(document) is dict:
+            value["doc"] = live.schema.sealer.opened(document, live.layout.unpack(one.pk))
+        return self._context.codec.encode_document(value)
+
+    def _listed(self, live: LiveCollection, one: _Owned) -> Set:
+        """Return a row with its fields as the header lists them; see ``listed_form``."""
+        if one.kind != "history":
+            return one.row
+        value = self._value(one)
+        document = value.get("doc")
+        if type(document) is not dict:
+            return one.row
+        held, key = cast("Document", document), live.layout.unpack(one.pk)
+        require_sealed(live, held, key)
+        made = listed_form(live, held, key)
+        if made is held:
+            return one.row
+        return Set(one.row.key, *self._context.codec.encode_document({**value, "doc": made}), one.row.expire_at)
+
+    def _value(self, one: _Owned) -> Document:
+        return self._context.codec.decode_document(one.row.value, one.row.encoding, one.row.key)
 
     def _begin(self, one: _Owned) -> Any:
         """Return the begin of the version that a row names which is no version itself."""
         if one.kind == "also":
             return decode_key(one.row.key)[-2]
-        return self._context.codec.decode_document(one.row.value, one.row.encoding, one.row.key)["begin"]
+        return self._value(one)["begin"]
 
 
 def _owned(row: Set) -> _Owned:
