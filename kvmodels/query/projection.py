@@ -27,6 +27,7 @@ from kvmodels.schema.definition.properties import hint_to_query
 from kvmodels.schema.filters.operands import (
     PRIMARY_KEY,
     field_of_target,
+    is_computed,
     names_of,
     nearest_field,
     require_own,
@@ -154,7 +155,12 @@ def _path_of(schema: ModelSchema, given: Any) -> SelectedField | None:
 def _known(schema: ModelSchema, name: str) -> str:
     dotted = name.replace("__", ".")
     for known in (name, dotted):
-        if known in schema.fields or known in schema.computed or known == PRIMARY_KEY or known in _paths(schema, known):
+        if (
+            known in schema.fields
+            or is_computed(schema, known)
+            or known == PRIMARY_KEY
+            or known in _paths(schema, known)
+        ):
             return known
     refuse_relation(schema, name)
     target = field_of_target(schema, dotted.split("."))

@@ -278,7 +278,8 @@ class Query:
     def through(self, index: Any) -> Query:
         """Read through this index only, ``"pk"`` for the primary key."""
         self.refuse_slice("using_index")
-        known = (PRIMARY_KEY, *self.schema.indexes)
+        declared = (one.declared_name for one in self.schema.indexes.values())
+        known = tuple(dict.fromkeys((PRIMARY_KEY, *self.schema.indexes, *declared)))
         if not isinstance(index, str):
             raise InvalidValueError(
                 "the name of an index must be a str",

@@ -6,7 +6,7 @@ of documents with sealed fields it opens those that it declares, and seals the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from kvmodels.schema.compile.record_codec import PreparedObject
 from kvmodels.schema.definition.definition import ColumnSource, Computed, Document, ModelSchema
 from kvmodels.schema.definition.upgrades import version_of
 from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD, SEALED, same_stored
+from kvmodels.schema.encryption.blind_values import BlindValue
 from kvmodels.schema.encryption.documents import Sealer, sealed_names, with_sealed
 from kvmodels.schema.instances import state_of, unknown_of
 
@@ -37,7 +38,7 @@ def bound(schema: ModelSchema, sealer: Sealer) -> ModelSchema:
     """Return a schema whose documents are sealed and opened by a sealer; the same one if it has one already."""
     if schema.sealer is not None:
         return schema
-    computed = {name: _bound_column(sealer, schema.source, one) for name, one in schema.computed.items()}
+    computed = {name: _bound_column(sealer, schema.source(name), one) for name, one in schema.computed.items()}
     blind = {name: one for name, one in computed.items() if one.blind is not None}
     with_keys = replace(
         schema,
@@ -62,7 +63,7 @@ def bound_view(view: ModelSchema, collection: ModelSchema) -> ModelSchema:
     sealer: Sealer | None = collection.sealer
     if sealer is None or view.sealer is not None:
         return view
-    computed = {name: _bound_column(sealer, view.source, one) for name, one in view.computed.items()}
+    computed = {name: _bound_column(sealer, view.source(name), one) for name, one in view.computed.items()}
     blind = {name: one for name, one in computed.items() if one.blind is not None}
     return replace(
         view,
@@ -73,9 +74,8 @@ def bound_view(view: ModelSchema, collection: ModelSchema) -> ModelSchema:
     )
 
 
-def _bound_column(sealer: Sealer, source: Callable[[str], ColumnSource | None], computed: Computed) -> Computed:
+def _bound_column(sealer: Sealer, found: ColumnSource | None, computed: Computed) -> Computed:
     """Return a computed column; that of blind values with the function that makes them."""
-    found = source(computed.name)
     if computed.blind is None or found is None or found.given is None:
         return computed
     given, field, key_id = found.given, computed.name, computed.blind
@@ -99,12 +99,21 @@ def _bound_source(
     for name, computed in blind.items():
         found = source(name)
         assert found is not None, "each blind column has a source"
-        known[name] = replace(found, computed=computed, normalise=computed.function)
+        known[name] = replace(found, computed=computed, normalise=_operand(computed.name, blind.values()))
 
     def bound_source(name: str) -> ColumnSource | None:
         return known.get(name) or source(name)
 
     return bound_source
+
+
+def _operand(field: str, blind: Iterable[Computed]) -> Callable[[Any], bytes]:
+    """Return the function that hashes an operand for the indexes of all keys of a field."""
+    of_field = {one.blind: one.function for one in blind if one.name == field and one.blind is not None}
+    if len(of_field) == 1:
+        (only,) = of_field.values()
+        return only
+    return lambda value: BlindValue.of({key_id: function(value) for key_id, function in of_field.items()})
 
 
 def _with_functions(

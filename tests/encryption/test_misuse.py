@@ -149,7 +149,26 @@ def test_keys_of_a_wrong_form_are_refused_without_showing_them(keys: Any):
     assert "xxx" not in str(caught.value)
 
 
-@pytest.mark.parametrize("index_key", [0, -1, True, "1"])
+@pytest.mark.parametrize(
+    "index_key", [0, -1, True, "1", (), (1, 1), (2, 1, 2), (1, "2"), (1, True), (0,), [2, 1], None, ((1, 2),)]
+)
 def test_an_index_key_of_a_wrong_form_is_refused(index_key: Any):
-    with pytest.raises(ModelDefinitionError):
+    with pytest.raises(ModelDefinitionError, match=r"index_key=\(2, 1\)"):
         Encrypted(index_key=index_key)
+
+
+def test_two_classes_of_a_collection_with_different_index_keys_are_refused():
+    class Base(KvModel, collection="animals", discriminator="kind"):
+        id: PrimaryKey[int]
+        kind: str
+
+    class Cat(Base):
+        kind: Literal["cat"] = "cat"
+        chip: Annotated[str, Encrypted(index_key=(2, 1)), Indexed()]
+
+    class Dog(Base):
+        kind: Literal["dog"] = "dog"
+        chip: Annotated[Encrypted[str], Indexed()]
+
+    with pytest.raises(ModelDefinitionError, match="different index keys"):
+        collection_schema(Base)

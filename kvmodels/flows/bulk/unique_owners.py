@@ -23,6 +23,7 @@ from kvmodels.query.planning.refusals import not_readable
 from kvmodels.query.projection import FieldName, field_of
 from kvmodels.query.query import Query
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
+from kvmodels.schema.encryption.blind_values import generations_of
 
 UniqueFields: TypeAlias = FieldName | Sequence[FieldName]
 """The fields of a unique index, or its name."""
@@ -61,10 +62,12 @@ def owners_by(context: Context, schema: ModelSchema, on_conflict: str, unique: o
 def _named(schema: ModelSchema, unique: object) -> IndexDefinition:
     if isinstance(unique, str) and unique in schema.indexes:
         return schema.indexes[unique]
+    if isinstance(unique, str) and unique not in schema.fields and (names := generations_of(schema, unique)):
+        return schema.indexes[names[0]]
     given: Sequence[Any] = cast("Sequence[Any]", unique) if isinstance(unique, (tuple, list)) else (unique,)
     fields = {field_of(schema, one) for one in given}
     found = [one for one in schema.indexes.values() if one.unique and {*one.fields} == fields]
-    if len(found) == 1:
+    if len({one.declared_name for one in found}) == 1:
         return found[0]
     raise InvalidArgumentError(
         "several unique indexes have these fields" if found else "no unique index has these fields",
@@ -84,7 +87,8 @@ class UniqueOwners(NamedTuple):
 
     def generation(self, live: LiveCollection) -> LiveIndex:
         """Return the readable generation of the index. Raises IndexNotReadyError."""
-        found = live.readable.get(self.index_name)
+        names = generations_of(self.schema, self.index_name)
+        found = next((live.readable[name] for name in names if name in live.readable), None)
         if found is None:
             message = "the index that identifies the records is not complete"
             raise not_readable(message, Query(self.schema), live, self.index_name, by_scan=False)

@@ -348,8 +348,9 @@ def _guess(value: bytes, key: bytes) -> tuple[bytes, int, bytes] | None:
 
 
 def _unique_index(live: LiveCollection, fields: tuple[str, ...]) -> LiveIndex | None:
-    """Return the readable unique index on exactly these columns."""
-    return next((index for index in live.readable.values() if _serves(index, fields)), None)
+    """Return the first readable unique index on exactly these columns."""
+    readable = (live.readable.get(name) for name in live.schema.indexes)
+    return next((index for index in readable if index is not None and _serves(index, fields)), None)
 
 
 def _serves(index: LiveIndex, fields: Sequence[str]) -> bool:

@@ -36,9 +36,10 @@ from kvmodels.query.query import Query
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema, PartialCondition
 from kvmodels.schema.definition.variants import new_object, require_known_names
+from kvmodels.schema.encryption.blind_values import generations_of
 from kvmodels.schema.filters.changes import Term, require_fields, require_terms
 from kvmodels.schema.filters.operands import PRIMARY_KEY, comparable
-from kvmodels.schema.filters.predicate import Condition, implies
+from kvmodels.schema.filters.predicate import AnyOf, Condition, implies
 from kvmodels.schema.instances import state_of
 
 
@@ -157,14 +158,14 @@ def _in_the_way(
 
     ``values``: those of the refused object for the lookups. Raises the error if the record stays in the way.
     """
-    if not _decides(error, unique) or (yield from _is_of_another_class(context, schema, error)):
+    if not _decides(schema, error, unique) or (yield from _is_of_another_class(context, schema, error)):
         # Another caller's record may be in the way of the primary key before it is in the way of the lookup.
         found = yield from steps_of(get_or_none(context, schema, (), values))
         if found is None:
             raise error
         return found
     rest = {name: value for name, value in values.items() if name not in _key_fields(schema, unique)}
-    owner = _owner(schema, error)
+    owner = _owner(schema, error, values)
     found = yield from find_one(context, replace(owner, where=(*owner.where, *Query(schema).filtered((), rest).where)))
     if found is None and (yield from find_one(context, owner)) is not None:
         raise error  # it has the key, and differs in the other lookups
@@ -176,12 +177,18 @@ def _key_fields(schema: ModelSchema, unique: str | None) -> tuple[str, ...]:
     return tuple(column.field for column in columns)
 
 
-def _owner(schema: ModelSchema, error: IntegrityError) -> Query:
-    """Return the query for the record that an error names, as long as it has the values that prevented the insert."""
-    taken: list[Condition] = []
+def _owner(schema: ModelSchema, error: IntegrityError, values: Mapping[str, Any]) -> Query:
+    """Return the query for the record that an error names, as long as it has the values that prevented the insert.
+
+    ``values``: those of the refused object for the lookups, because an error does not show those of encrypted fields.
+    """
+    taken: list[Condition | AnyOf] = []
     if isinstance(error, UniqueViolationError):
         # Not by keywords: the values are those of the columns, which no function folds again.
         for field, value in zip(error.fields, error.values, strict=True):
+            if field in schema.encrypted:
+                taken += Query(schema).filtered((), {field: values[field]}).where
+                continue
             source = schema.source(field)
             taken.append(Condition(field, "exact", comparable(value), any=source is not None and source.many))
     else:
@@ -283,8 +290,8 @@ def _is_of_another_class(context: Context, schema: ModelSchema, error: Integrity
     return True
 
 
-def _decides(error: IntegrityError, unique: str | None) -> bool:
+def _decides(schema: ModelSchema, error: IntegrityError, unique: str | None) -> bool:
     """Return whether the insert lost against a record with the very key that was looked up."""
     if isinstance(error, UniqueViolationError):
-        return error.index == unique
+        return unique is not None and error.index in generations_of(schema, unique)
     return unique is None and isinstance(error, AlreadyExistsError)

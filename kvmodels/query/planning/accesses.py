@@ -150,7 +150,7 @@ def paths_of(live: LiveCollection, shape: QueryShape) -> list[Path]:
     paths = [Path(None, live.schema.primary_key, live.layout.prefix, 0)] if shape.using in (None, PRIMARY_KEY) else []
     for name in live.schema.indexes:
         index = live.readable.get(name)
-        if index is None or shape.using not in (None, name):
+        if index is None or shape.using not in (None, name, index.definition.declared_name):
             continue
         path = index_path(live, index.definition, index.layout.prefix, index.stored.generation)
         if path is not None:

@@ -69,11 +69,11 @@ class ColumnTerm:
         self.many = source.many
         self.parts = parts
         self.at = self.served = at
-        self._spans: dict[tuple[bool, bool], Spans] = {}
+        self._spans: dict[tuple[bool, bool, tuple[str, ...]], Spans] = {}
 
     def spans(self, column: Column) -> Spans:
         """Return the parts of this column that satisfy the whole term; the column must belong to the source."""
-        key = (column.descending, column.nullable)
+        key = (column.descending, column.nullable, column.path)
         found = self._spans.get(key)
         if found is None:
             found = reduce(intersection, (_spans_of(part, column) for part in self.parts), EVERYTHING)

@@ -419,7 +419,7 @@ def _unready(query: Query, live: LiveCollection, alternatives: FilterParts) -> s
         (definition, path)
         for name, definition in live.schema.indexes.items()
         if name in live.states
-        and query.using in (None, name)
+        and query.using in (None, name, definition.declared_name)
         and (path := index_path(live, definition, b"", 0)) is not None
     ]
     if not waiting:

@@ -33,6 +33,7 @@ from kvmodels.schema.definition.definition import (
 )
 from kvmodels.schema.definition.kinds import KINDS, kind_of
 from kvmodels.schema.definition.properties import hint_to_query
+from kvmodels.schema.encryption.blind_values import distinct, key_ids, source_under, under_its_keys
 from kvmodels.schema.filters.parse import negate, parse
 from kvmodels.schema.filters.predicate import AllOf, Condition, Conjunction, Predicate, has_spans, joined, parts_of
 
@@ -203,10 +204,20 @@ class Declarations:
         self.fields = fields
         self._discriminator = discriminator
 
-    def of_field(self, field: str, mark: EntryMarker[Any]) -> IndexDefinition:
+    def all_of_field(self, field: str, mark: EntryMarker[Any]) -> list[IndexDefinition]:
+        """Return the indexes that a marker declares on its field: one for each index key, if it is encrypted."""
+        return list(distinct(self.of_field(field, mark, key_id) for key_id in key_ids(self.schema, (field,))))
+
+    def all_of_meta(self, index: DeclaredIndex) -> list[IndexDefinition]:
+        """Return the indexes of a declaration in ``Meta``: one for each index key of its encrypted fields."""
+        names = [name.removeprefix("-") for name in kind_of(index).column_names(index)]
+        return list(distinct(self.of_meta(index, key_id) for key_id in key_ids(self.schema, names)))
+
+    def of_field(self, field: str, mark: EntryMarker[Any], key_id: int | None = None) -> IndexDefinition:
         """Return the index that a marker declares on its field."""
         text = f"{field}: {mark!r}"
-        column = self._column(field, text, is_descending=isinstance(mark, Indexed) and mark.descending)
+        descends = isinstance(mark, Indexed) and mark.descending
+        column = self._column(field, text, is_descending=descends, key_id=key_id)
         if isinstance(mark, MultiIndexed) and not column.many:
             raise self.error("a field marked MultiIndexed has one value", field, text, "Mark it Indexed.")
         if column.many and not isinstance(mark, MultiIndexed):
@@ -223,11 +234,11 @@ class Declarations:
         max_fan_out = mark.max_fan_out if isinstance(mark, MultiIndexed) else None
         return self._defined(name, (column,), mark.where, text, **kept, max_fan_out=max_fan_out)
 
-    def of_meta(self, index: DeclaredIndex) -> IndexDefinition:
+    def of_meta(self, index: DeclaredIndex, key_id: int | None = None) -> IndexDefinition:
         """Return the index of a declaration in ``Meta``."""
         text, kind = repr(index), kind_of(index)
         columns = tuple(
-            self._column(name.removeprefix("-"), text, is_descending=name.startswith("-"))
+            self._column(name.removeprefix("-"), text, is_descending=name.startswith("-"), key_id=key_id)
             for name in kind.column_names(index)
         )
         several = [column.field for column in columns if column.many]
@@ -270,16 +281,17 @@ class Declarations:
         max_fan_out: int | None,
         **kept: Any,
     ) -> IndexDefinition:
-        return IndexDefinition(
+        made = IndexDefinition(
             check_name(self._model, "index", name),
             columns,
             where=None if where is None else partial_of(self.schema, where, text),
             max_fan_out=max_fan_out or MAX_FAN_OUT,
             **kept,
         )
+        return under_its_keys(made)
 
-    def _column(self, name: str, index: str, *, is_descending: bool) -> Column:
-        source = self.schema.source(name)
+    def _column(self, name: str, index: str, *, is_descending: bool, key_id: int | None) -> Column:
+        source = source_under(self.schema, name, key_id)
         if source is None:
             raise self._no_column(name, index)
         return column_of(source, is_descending=is_descending)

@@ -35,6 +35,7 @@ from kvmodels.schema.definition.definition import (
     Variants,
 )
 from kvmodels.schema.definition.variants import foreign_object, unknown_class
+from kvmodels.schema.encryption.blind_values import key_ids
 from kvmodels.schema.filters.parse import parse
 
 
@@ -172,6 +173,14 @@ class _Collection:
             if name in sealing and name not in schema.encrypted:
                 raise self._error(
                     "two classes of a collection declare one field encrypted and plain",
+                    schema.model,
+                    name,
+                    sealing[name].name,
+                )
+            ids = {key_ids(one, (name,)) for one in (sealing.get(name), schema) if one is not None and name in sealing}
+            if len(ids - {(None,)}) > 1:
+                raise self._error(
+                    "two classes of a collection declare one encrypted field with different index keys",
                     schema.model,
                     name,
                     sealing[name].name,

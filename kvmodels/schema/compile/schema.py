@@ -39,7 +39,7 @@ from kvmodels.schema.definition.kinds import kind_of
 from kvmodels.schema.definition.upgrades import Upgrades
 from kvmodels.schema.definition.values import RESERVED_FIELD
 from kvmodels.schema.encryption.fields import (
-    blind_source,
+    blind_sources,
     check_encrypted,
     encrypted_fields,
     hide_values,
@@ -85,8 +85,9 @@ def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSch
             computed.setdefault(needed.name, needed)
     schema = _without_indexes(model, options, fields, computed)
     declarations = Declarations(schema, fields.plain, options.discriminator)
-    indexes = [declarations.of_field(field, mark) for field, marks in fields.entries.items() for mark in marks]
-    indexes += [declarations.of_meta(index) for index in options.indexes]
+    marked = [(field, mark) for field, marks in fields.entries.items() for mark in marks]
+    indexes = [one for field, mark in marked for one in declarations.all_of_field(field, mark)]
+    indexes += [one for index in options.indexes for one in declarations.all_of_meta(index)]
     _check_discriminator(model, options)
     references, own = foreign_keys(schema, declarations, fields.markers)
     indexes = [own.pop(index.name, index) if index.unique else index for index in indexes]
@@ -265,7 +266,7 @@ class _Fields:
         for field, mark in self.encrypted.items():
             stored = stored_source(self.model, self.plain, field)
             if stored is not None and (self.entries[field] or field in named):
-                found[field] = blind_source(field, mark, stored, self.entries[field])
+                found.update(blind_sources(field, mark, stored, self.entries[field]))
         return found
 
     def _markers_of(self, field: str, inner: Plain) -> Iterator[FieldMarker[Any]]:

@@ -24,11 +24,11 @@ class Encrypted(FieldMarker[T]):
     ``Annotated[Encrypted[str], Unique()]`` adds a blind index, which finds equal values.
 
     Args:
-        index_key: the id of the master key of blind values. Another id is another index, which a build makes; the key
-            stays in use until then.
+        index_key: the id of the master key of blind values, or a tuple of several ids, each with an index of its own.
+            Queries use the first of them that is built, so ``(2, 1)`` is the way from key 1 to key 2 without a pause.
 
     Raises:
-        ModelDefinitionError: the id is not a whole number from 1 on.
+        ModelDefinitionError: an id is not a whole number from 1 on, is given twice, or there is none.
 
     Examples:
         >>> from typing import Annotated
@@ -36,15 +36,23 @@ class Encrypted(FieldMarker[T]):
         True
     """
 
-    def __init__(self, *, index_key: int = 1, **unknown: Never) -> None:
+    def __init__(self, *, index_key: int | tuple[int, ...] = 1, **unknown: Never) -> None:
         self._refuse_unknown(unknown)
-        if type(index_key) is not int or not 1 <= index_key <= LARGEST_ID:
-            raise ModelDefinitionError(
-                "the id of a key is not a whole number from 1 on",
-                option=f"Encrypted(index_key={short_repr(index_key)})",
-                hint="Give the id of a key of the ring: Encrypted(index_key=2).",
-            )
+        given: tuple[Any, ...] = index_key if type(index_key) is tuple else (index_key,)
+        for message, is_wrong in (
+            ("the id of a key is not a whole number from 1 on", not all(map(_is_id, given))),
+            ("an encrypted field has no index key", not given),
+            ("an encrypted field has one index key twice", len(set(map(repr, given))) < len(given)),
+        ):
+            if is_wrong:
+                raise ModelDefinitionError(
+                    message,
+                    option=f"Encrypted(index_key={short_repr(index_key)})",
+                    hint="Give the id of a key of the ring, index_key=2, or both ids while an index moves to another "
+                    "key, index_key=(2, 1).",
+                )
         self.index_key = index_key
+        self.index_keys: tuple[int, ...] = given
 
     @overload
     def __get__(self, instance: None, owner: type[Any]) -> FieldRef[T]: ...
@@ -52,6 +60,10 @@ class Encrypted(FieldMarker[T]):
     def __get__(self, instance: object, owner: type[Any]) -> T: ...
     def __get__(self, instance: object | None, owner: type[Any]) -> Any:
         return self  # as for the other markers
+
+
+def _is_id(given: object) -> bool:
+    return type(given) is int and 1 <= given <= LARGEST_ID
 
 
 show_public_path(Encrypted)

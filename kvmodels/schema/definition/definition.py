@@ -330,6 +330,11 @@ class IndexDefinition:
         return "entries" if self.options is None else self.options.kind
 
     @property
+    def declared_name(self) -> str:
+        """The name that its declaration gives it; without the ids of the keys of blind values."""
+        return self.name.partition("~")[0]
+
+    @property
     def lookup_name(self) -> str:
         """The name that the lookups of its kind go by: a field, or the name of the index."""
         field = None if self.options is None else self.options.looked_up

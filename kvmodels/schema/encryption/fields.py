@@ -20,6 +20,7 @@ from kvmodels.schema.declare.expressions import And, Comparison, Not, Or, Q
 from kvmodels.schema.declare.markers import EntryMarker, FieldMarker, ForeignKey, Indexed, PrimaryKey
 from kvmodels.schema.definition.definition import ColumnSource, Computed
 from kvmodels.schema.definition.values import computed_path
+from kvmodels.schema.encryption.blind_values import BLIND_MARK, blind_codec
 
 _EQUALITY: Final = (
     "A blind index finds equal values alone: Annotated[Encrypted[str], Indexed()], Unique() or MultiIndexed()."
@@ -52,18 +53,26 @@ def _is_encrypted(mark: Any) -> bool:
     return mark is Encrypted or isinstance(mark, Encrypted)
 
 
-def blind_source(
+def blind_sources(
     field: str, mark: Encrypted[Any], stored: ColumnSource, marks: Iterable[EntryMarker[Any]]
-) -> ColumnSource:
-    """Return the source of the blind values of a field; ``stored``: the source of its plain values."""
+) -> dict[str, ColumnSource]:
+    """Return the sources of the blind values of a field, one for each index key.
+
+    The first has the name of the field, as conditions give it, the others the names of their columns in documents.
+    ``stored``: the source of its plain values.
+    """
     folds = [(one.key, one.version) for one in marks if one.key is not None]
     fold = f"~{fold_of(folds[0][0]) or folds[0][1]}" if folds else ""
-    stored_as = f"{field}{fold}~blind{mark.index_key}"
     given = replace(stored, normalise=folds[0][0] if folds else None)
-    computed = Computed(field, stored_as, (field,), _same_for_all, BYTES, stored.many, folds=True, blind=mark.index_key)
-    return ColumnSource(
-        field, computed_path(stored_as), BYTES, stored.nullable, stored.many, computed, computed.function, given
-    )
+    found: dict[str, ColumnSource] = {}
+    for key_id in mark.index_keys:
+        stored_as = f"{field}{fold}{BLIND_MARK}{key_id}"
+        codec = BYTES if len(mark.index_keys) == 1 else blind_codec(key_id)
+        computed = Computed(field, stored_as, (field,), _same_for_all, codec, stored.many, folds=True, blind=key_id)
+        path = computed_path(stored_as)
+        source = ColumnSource(field, path, codec, stored.nullable, stored.many, computed, computed.function, given)
+        found[stored_as if found else field] = source
+    return found
 
 
 def without_blind(sources: Iterable[ColumnSource]) -> tuple[ColumnSource, ...]:

@@ -69,7 +69,7 @@ class PathKeyword(NamedTuple):
 
 def known_field(schema: ModelSchema, name: str) -> str:
     """Return the name of a field, path, computed column or ``pk`` in a condition. Raises UnknownFieldError."""
-    if name in schema.fields or name == PRIMARY_KEY or name in schema.computed:
+    if name in schema.fields or name == PRIMARY_KEY or is_computed(schema, name):
         return name
     known = _named(schema, name.split("__"))
     if known is None:
@@ -77,6 +77,12 @@ def known_field(schema: ModelSchema, name: str) -> str:
         _refuse_other_side(schema, name.split("__"))
         raise _unknown_field(schema, name)
     return known
+
+
+def is_computed(schema: ModelSchema, name: str) -> bool:
+    """Return whether a name is that of a computed column, and not of one of several columns of blind values."""
+    found = schema.computed.get(name)
+    return found is not None and found.name == name
 
 
 def is_own(schema: ModelSchema, name: str) -> bool:
@@ -186,7 +192,7 @@ def unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable
 
 def _named(schema: ModelSchema, words: list[str]) -> str | None:
     plain = "__".join(words)
-    if plain in schema.fields or plain == PRIMARY_KEY or plain in schema.computed:
+    if plain in schema.fields or plain == PRIMARY_KEY or is_computed(schema, plain):
         return plain
     dotted = ".".join(words)
     return dotted if "." in dotted and schema.source(dotted) is not None else None
