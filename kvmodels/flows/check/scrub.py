@@ -39,12 +39,11 @@ from kvmodels.flows.check.records import (
 from kvmodels.flows.context import Context, HeaderView, header_view
 from kvmodels.flows.effects import Flow, read, read_all, rows_at_once
 from kvmodels.flows.evolution.throttle import Pace, SchemaProgress
-from kvmodels.flows.hydration.rows import cause_of, document_of, object_of, recomputed
+from kvmodels.flows.hydration.rows import cause_of, document_of, has_key_of, object_of, recomputed
 from kvmodels.flows.hydration.rows import shown_key as shown_pk
 from kvmodels.indexing.kinds.registry import maintenance_of
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.variants import require_known_class
-from kvmodels.schema.encryption.documents import MISSING_KEY
 
 ROWS_AT_ONCE = 500
 
@@ -90,7 +89,7 @@ class Scrub:
         self._seen: set[tuple[bytes, bytes | None]] = set()
         self.scanned = 0
         self.without_keys = False
-        """Whether a record has an encrypted field whose key this process does not have."""
+        """Whether a record has an encrypted field whose key this process does not have, or has another one."""
         self.findings: list[Finding] = []
 
     def whole(self, live: LiveCollection) -> Flow[None]:
@@ -172,7 +171,7 @@ class Scrub:
         try:
             object_of(self._context, live, row)
         except KvModelsError as error:
-            if isinstance(error, DecryptionError) and error.reason == MISSING_KEY:
+            if isinstance(error, DecryptionError) and not has_key_of(live, error):
                 self.without_keys = True  # entries are made of the document, so they are compared all the same
                 return None
             return Suspect("undecodable", row, None, pk, cause_of(error), hint=_MEND_OR_REMOVE_IT)

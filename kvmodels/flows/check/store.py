@@ -43,6 +43,7 @@ from kvmodels.flows.check.scrub import REMOVE_ALL, Repair, Scrub
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.effects import Flow, read, read_all, rows_at_once, try_commit
 from kvmodels.flows.evolution.throttle import Pace
+from kvmodels.flows.hydration.rows import lacks_blind_keys
 from kvmodels.flows.hydration.rows import shown_key as shown_pk
 from kvmodels.flows.references import ReferenceScan
 from kvmodels.indexing import rules
@@ -98,6 +99,8 @@ def _check_declared(context: Context, schema: ModelSchema, repair: Repair, pace:
     unchecked = [*_uncompared(live, view)]
     if scrub.without_keys:
         unchecked.append(f"{schema.collection}: {_WITHOUT_KEYS}")
+    if any(lacks_blind_keys(one) for one in (live, view.live[schema.collection])):
+        unchecked.append(f"{schema.collection}: {_WITHOUT_BLIND_KEYS}")
     return CheckReport(scrub.scanned, tuple(scrub.findings), tuple(unchecked))
 
 
@@ -127,6 +130,10 @@ def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
 
 
 _WITHOUT_KEYS: Final = "whether encrypted fields can be read; open the database with all keys"
+_WITHOUT_BLIND_KEYS: Final = (
+    "whether its computed columns have the right values, which needs the keys of its blind indexes; open the database "
+    "with all keys"
+)
 
 _UNKNOWN: Final = "its description is unknown to this release of kvmodels; check it with a newer one"
 

@@ -18,7 +18,14 @@ from kvmodels.catalog.encryption import blind_keys, has_key, lists, opened_witho
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Row
-from kvmodels.errors import DecodeError, DoesNotExist, InvalidKeyError, InvalidValueError, KvModelsError
+from kvmodels.errors import (
+    DecodeError,
+    DecryptionError,
+    DoesNotExist,
+    InvalidKeyError,
+    InvalidValueError,
+    KvModelsError,
+)
 from kvmodels.flows.blobs.binding import bound
 from kvmodels.flows.context import Context
 from kvmodels.indexing.entries import included_values
@@ -26,7 +33,7 @@ from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.schema.definition.definition import Column, Document, ModelSchema
 from kvmodels.schema.definition.upgrades import version_of
 from kvmodels.schema.definition.values import RESERVED_FIELD, same_stored
-from kvmodels.schema.encryption.documents import sealed_names, sealing_ids
+from kvmodels.schema.encryption.documents import MISSING_KEY, sealed_names, sealing_ids
 from kvmodels.schema.instances import set_loaded
 
 
@@ -217,10 +224,11 @@ def is_incomplete(index: LiveIndex, document: Document) -> bool:
 def recomputed(context: Context, live: LiveCollection, row: Row) -> RecomputedRecord | None:
     """Return the document that a row should store if a computed column differs from the result of its function.
 
-    Columns that the record does not store at all are left to the indexes on them. Raises DecodeError: the row cannot be
-    read as an object of the model; InvalidValueError: a function fails, or returns a value that its column cannot hold.
+    Columns that the record does not store at all are left to the indexes on them, and nothing is compared without the
+    keys of blind indexes. Raises DecodeError: the row cannot be read as an object of the model; InvalidValueError: a
+    function fails, or returns a value that its column cannot hold.
     """
-    if all(computed.blind is not None for computed in live.schema.computed.values()) and not _has_keys(live):
+    if not live.schema.computed or lacks_blind_keys(live):
         return None
     stored = document_of(context, row)
     if live.schema.upgrade is not None and version_of(stored) < live.schema.schema_version:
@@ -244,12 +252,19 @@ def recomputed(context: Context, live: LiveCollection, row: Row) -> RecomputedRe
     return RecomputedRecord(document, *context.codec.encode_document(document), wrong) if wrong else None
 
 
-def _has_keys(live: LiveCollection) -> bool:
-    """Return whether a collection has encrypted fields with blind values that this process can compute."""
+def lacks_blind_keys(live: LiveCollection) -> bool:
+    """Return whether this process cannot compute blind values that a collection stores."""
     blind, listed = blind_keys(live.schema), live.encryption
     if not blind or listed is None:
         return False
-    return all(has_key(live.schema, listed, one) for one in (*blind, *listed.keys))
+    return not all(has_key(live.schema, listed, one) for one in (*blind, listed.current))
+
+
+def has_key_of(live: LiveCollection, error: DecryptionError) -> bool:
+    """Return whether this process has the key of a value that it could not open, so that the value is damaged."""
+    if error.reason == MISSING_KEY:
+        return False
+    return error.key_id is None or live.encryption is None or has_key(live.schema, live.encryption, error.key_id)
 
 
 def shown_key(values: tuple[Any, ...]) -> Any:
