@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar, NamedTuple
 
@@ -167,9 +167,15 @@ def expected(asked: Drawn, records: Sequence[Doc]) -> list[tuple[float, Doc]]:
 
 
 def check_answer(
-    asked: Drawn, hits: Sequence[Any], wanted: Sequence[tuple[float, Doc]], records: Sequence[Doc]
+    asked: Drawn,
+    hits: Sequence[Any],
+    wanted: Sequence[tuple[float, Doc]],
+    records: Sequence[Doc] | Mapping[int, Doc],
 ) -> None:
-    """Compare hits with the same part of all results: every distance, and the order of equal ones by key."""
+    """Compare hits with the same part of all results: every distance, and the order of equal ones by key.
+
+    ``records``: all of them by their keys, which are the places in a list.
+    """
     assert len(hits) == len(wanted), asked
     own = distances(asked.metric, asked.origin, [hit.record for hit in hits])
     for hit, distance, (far, _) in zip(hits, own, wanted, strict=True):
