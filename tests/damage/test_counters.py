@@ -13,6 +13,7 @@ from kvmodels.api._sync.database import Database
 from kvmodels.core.values import KvU64
 from kvmodels.errors import IntegrityError
 from kvmodels.schema.geometry.point import GeoPoint
+from kvmodels.schema.vectors.vector import Vector
 from tests.damage.stores import KINDS_SPEC, House
 from tests.damage.test_beside_writers import together
 from tests.zoo_kinds import FULL, Habitat, Meal, Resident
@@ -156,6 +157,7 @@ def churn(db: Database, seed: int, steps: int) -> None:
             "spot": chance.choice([None, GeoPoint(lat=0, lon=180), GeoPoint(lat=0, lon=-179.999)]),
             "arrives": chance.choice([None, date(2024, 1, 1), date(2024, 1, 2)]),
             "leaves": chance.choice([None, date(2024, 1, 10), date(2024, 1, 12)]),
+            "looks": chance.choice([None, Vector([1, 2, 3]), Vector([-1, 0.5, 0])]),
         }
         try:
             if chance.random() < 0.2:

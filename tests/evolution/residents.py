@@ -6,7 +6,7 @@ import random
 from datetime import date, timedelta
 from typing import Any
 
-from kvmodels import Field, GeoPoint, KvModel, PrimaryKey
+from kvmodels import Field, GeoPoint, KvModel, PrimaryKey, Vector
 from tests.zoo_kinds import Habitat, Meal, Resident
 
 
@@ -33,6 +33,7 @@ class FirstResident(KvModel, collection="residents"):
     spot: GeoPoint | None = None
     arrives: date | None = None
     leaves: date | None = None
+    looks: Vector | None = None
 
 
 def key_of(n: int) -> tuple[str, int]:
@@ -62,6 +63,7 @@ def resident(n: int, rng: random.Random) -> dict[str, Any]:
         "spot": rng.choice([None, GeoPoint(lat=46.95, lon=7.44), GeoPoint(lat=46.96, lon=7.44)]),
         "arrives": rng.choice([None, date(2024, 1, 1), date(2024, 1, 2)]),
         "leaves": rng.choice([None, date(2024, 1, 3), date(2024, 1, 9)]),
+        "looks": rng.choice([None, Vector([1, 2, 3]), Vector([-1, 0.5, 0])]),
     }
 
 

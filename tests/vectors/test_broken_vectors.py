@@ -104,7 +104,7 @@ def a_record_that_came_nearer_in_between_is_a_result(patch: Patch) -> None:
 
 
 def a_record_is_not_tested_again(patch: Patch) -> None:
-    """What the entries and the filter have said is believed."""
+    """The conditions are not tested on the record."""
     patch.setattr(EntryReader, "counts", lambda self, found, row: True)
 
 

@@ -1,4 +1,4 @@
-"""What no entry can hold is refused by every verb, before anything is written."""
+"""Every verb refuses a vector that no entry can hold, before anything is written."""
 
 from __future__ import annotations
 
