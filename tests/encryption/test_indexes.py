@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import pytest
 
-from kvmodels import Count, Database, F, Max, Q, UniqueViolationError, UnknownLookupError
+from kvmodels import (
+    Count,
+    Database,
+    Encrypted,
+    F,
+    Field,
+    KvModel,
+    Max,
+    PrimaryKey,
+    Q,
+    Unique,
+    UniqueConstraint,
+    UniqueViolationError,
+    UnknownLookupError,
+)
 from tests.encryption.models import RING, Patient, patient
 
 
@@ -91,3 +106,40 @@ def test_what_needs_more_than_equality_is_refused(patients: Any, query: Any):
         query(patients)
     assert caught.value.hint is not None
     assert "blind index" in caught.value.hint
+
+
+RIVALS: list[Callable[[], Any]] = []
+"""Writes that are made while an object is created, which is after its lookup and before its insert."""
+
+
+def overtaken() -> int:
+    while RIVALS:
+        RIVALS.pop()()
+    return 0
+
+
+class Badge(KvModel, collection="badges"):
+    id: PrimaryKey[int]
+    code: Annotated[Encrypted[str], Unique(key=str.casefold)]
+    site: str = "here"
+    desk: Encrypted[str | None] = Field(default=None)
+    seen: int = Field(default_factory=overtaken)
+
+    class Meta:
+        indexes = (UniqueConstraint("site", "desk", name="place"),)
+
+
+def test_a_caller_that_loses_the_race_for_a_unique_value_gets_the_record():
+    with Database("memory://", models=[Badge], keys=RING) as db:
+        badges = db[Badge]
+        RIVALS.append(lambda: badges.insert(Badge(id=1, code="planted", desk="A1", seen=0)))
+        assert badges.get_or_create(code="Planted", defaults={"id": 2})[0].pk == 1
+        RIVALS.append(lambda: badges.insert(Badge(id=3, code="other", desk="A2", seen=0)))
+        found, created = badges.update_or_create(
+            site="here", desk="A2", defaults={"code": "new"}, create_defaults={"id": 4, "code": "new"}
+        )
+        assert (found.id, found.code, created) == (3, "new", False)
+        RIVALS.append(lambda: badges.insert(Badge(id=5, code="third", desk="A3", seen=0)))
+        with pytest.raises(UniqueViolationError):
+            badges.get_or_create(code="third", desk="A4", defaults={"id": 6})
+        assert (badges.count(), db.check().ok) == (3, True)
