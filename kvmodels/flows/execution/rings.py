@@ -279,7 +279,7 @@ class RankedReader:
 
     def _answered(self) -> Flow[RankEntries | RankRecords | RankCandidates | None]:
         if self._ranking is None:
-            reach = self._reach
+            reach = self._reach._replace(groups=len(self._heads))
             found = found_of(self.plan)
             if found is not None:
                 reach = reach._replace(keys=(yield from found_keys(self._context, found)))

@@ -201,6 +201,7 @@ class Reach(NamedTuple):
         within: the greatest distance of a result, which counts; None: any distance.
         frozen: what ``RankRecords.frozen`` of the first page was; None: it is the first page.
         keys: the packed primary keys of the only records that are needed; None: any record.
+        groups: the number of groups whose entries are read.
     """
 
     wanted: int | None
@@ -208,6 +209,7 @@ class Reach(NamedTuple):
     within: float | None = None
     frozen: Any = None
     keys: Sequence[bytes] | None = None
+    groups: int = 1
 
 
 class KindRanking(ABC):

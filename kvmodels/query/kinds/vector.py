@@ -9,7 +9,7 @@ Rules of this module: pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -38,10 +38,10 @@ MOST_SIMILAR: Final = 1_000
 """The maximum number of results of ``similar()``."""
 
 AT_ONCE: Final = 1_000
-"""The number of records whose entries are looked up at once; for more of them, all entries are counted first."""
+"""The number of entries that are looked up at once; for more of them, all entries are counted first."""
 
 _MANY: Final = 4
-"""All entries of the groups are read if fewer than so many times the records that are needed have one."""
+"""All entries of the groups are read if they are fewer than so many times the lookups: records times groups."""
 
 
 class Similar(KindRanking):
@@ -81,21 +81,22 @@ class Similar(KindRanking):
         keys = reach.keys
         if keys is None:
             yield ScanEntries(nearest.add)
-        elif (yield from _are_most(keys)):
+        elif (yield from _are_most(len(keys) * reach.groups)):
             yield ScanEntries(partial(nearest.add, needed=frozenset(keys)))
         else:
-            for at in range(0, len(keys), AT_ONCE):
-                found: Mapping[bytes, bytes] = yield ReadPoints(b"", keys[at : at + AT_ONCE])
+            some = max(1, AT_ONCE // reach.groups)
+            for at in range(0, len(keys), some):
+                found: Mapping[bytes, bytes] = yield ReadPoints(b"", keys[at : at + some])
                 nearest.add(found.items())
         candidates = nearest.candidates(reach.wanted)
         yield RankCandidates(*candidates, _distance_of(options, origin))
 
 
-def _are_most(keys: Sequence[bytes]) -> Generator[RankingStep, Any, bool]:
-    """Return whether so many records are a large part of those with entries."""
-    if len(keys) <= AT_ONCE:
+def _are_most(lookups: int) -> Generator[RankingStep, Any, bool]:
+    """Return whether so many entries, of records in groups, are a large part of all entries of the groups."""
+    if lookups <= AT_ONCE:
         return False
-    most = _MANY * len(keys)
+    most = _MANY * lookups
     counted: list[int] | None = yield CountEntries((EntrySpan(b"", b"\xff", most),))
     return counted is not None and sum(counted) < most
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, NamedTuple
 
 from kvmodels._support import suggest as spelling
@@ -335,6 +335,12 @@ def _group(stem: Branch, definition: IndexDefinition, guaranteed: Iterable[int])
     return _Group(definition, tuple(terms), tuple(heads), frozenset(served))
 
 
+def _number_of_groups(stem: Branch, definition: IndexDefinition) -> int:
+    """Return for how many values of the group an index would be read, at least 1."""
+    sizes = {term.field: len(term.compared) for term in reversed(_fixed(stem))}  # the first of a field is used
+    return prod(sizes.get(column.field, 1) for column in definition.columns)
+
+
 def _fixed(stem: Branch) -> list[ColumnTerm]:
     """Return the terms that leave single values of a column."""
     columns = [term for term in stem.terms if isinstance(term, ColumnTerm)]
@@ -392,9 +398,12 @@ def _hint(query: Query, stem: Branch, candidates: Iterable[IndexDefinition]) -> 
         field = ACCESS[definition.kind].rankings[ranked.method].field(definition)
         fixed = {term.field for term in _fixed(stem)}
         missing = [column.field for column in definition.columns if column.field not in fixed]
+        groups = _number_of_groups(stem, definition)
         if missing:
             names = " and ".join(f"{name}=..." for name in missing)
             ways.append(f"give the group of the index {definition.name!r}: filter({names})")
+        elif groups > MAX_PRODUCT:
+            ways.append(f"give at most {MAX_PRODUCT:,} groups of the index {definition.name!r}, and not {groups:,}")
         elif definition.where is not None:
             ways.append(f"filter by the condition of the index {definition.name!r} as well: {definition.where.text}")
     if query.using is not None:

@@ -31,9 +31,14 @@ _HALF_LEAST: Final = 2.0**-24
 
 
 def array_of(data: bytes, dtype: Any = None, *, copy: bool | None = None) -> NDArray[Any]:
-    """Return the numbers of a vector as an array, which is read-only unless it is a copy."""
+    """Return the numbers of a vector as an array, which is read-only unless it is a copy.
+
+    Raises ValueError, as numpy asks for, if ``copy`` is False and another type needs a copy.
+    """
     array = np.frombuffer(data, "<f4")
     if dtype is not None and np.dtype(dtype) != array.dtype:
+        if copy is False:
+            raise ValueError("a vector has numbers of float32: another type needs a copy")
         return array.astype(dtype)
     return array.copy() if copy else array
 

@@ -185,7 +185,7 @@ def components(data: bytes) -> tuple[float, ...]:
 
 def _packed(values: Any) -> bytes:
     """Return the bytes of numbers. Raises InvalidValueError."""
-    listed = values.tolist() if hasattr(values, "tolist") else values
+    listed = _listed(values)
     if not isinstance(listed, (list, tuple)):
         raise _not_numbers(values)
     numbers = cast("Sequence[Any]", listed)
@@ -208,6 +208,15 @@ def _packed(values: Any) -> bytes:
             hint="Its numbers are finite, and at most 3.4e38, as float32 has them.",
         )
     return data
+
+
+def _listed(values: Any) -> Any:
+    """Return the list of an array; other values as they are."""
+    if not hasattr(values, "tolist") or isinstance(values, type):
+        return values
+    # Bytes are refused, and so are a view of them and one of a form that memoryview does not read.
+    is_other_view = isinstance(values, memoryview) and values.format not in ("f", "d")
+    return None if is_other_view else values.tolist()
 
 
 def _not_numbers(values: object) -> InvalidValueError:
@@ -237,9 +246,15 @@ def _core_schema(length: int | None) -> core_schema.CoreSchema:
         json_schema=core_schema.no_info_after_validator_function(validated, listed),
         python_schema=core_schema.no_info_plain_validator_function(validated),
         serialization=core_schema.plain_serializer_function_ser_schema(
-            Vector.tolist, return_schema=listed, when_used="json"
+            _as_json, return_schema=listed, when_used="json"
         ),
     )
+
+
+def _as_json(value: Any) -> Any:
+    """Return a vector as a list, or what an attribute was set to, which pydantic does not validate."""
+    listed = _listed(value)
+    return [*cast("Sequence[Any]", listed)] if isinstance(listed, tuple) else listed
 
 
 def _context(error: InvalidValueError) -> dict[str, Any]:
