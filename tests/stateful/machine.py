@@ -21,6 +21,7 @@ from kvmodels import (
     SchemaMismatchError,
     StaleObjectError,
     UniqueViolationError,
+    Vector,
 )
 from kvmodels.flows.writing.changes import KEEP
 from tests.oracle import audit, read_engine, spec_of
@@ -44,9 +45,11 @@ SPOTS = st.sampled_from([None, HERE, GeoPoint(lat=0, lon=-179.999), GeoPoint(lat
 STARTS = st.sampled_from([None, 1, 2])
 ENDS = st.sampled_from([None, 3, 5])
 """Of a half-open interval: every end is after every start."""
+LOOKS = (Vector([1, 0]), Vector([2, 0]), Vector([0, 1]), Vector([1, 1]))
+"""Two of them have one direction, and two are as far from the last one."""
 LIFETIMES = st.sampled_from([None, 4, 4, 9.5])
 DEADLINES = st.sampled_from([KEEP, KEEP, None, 4, 9.5])
-LATE = ("serial", "shelf", "days", "everywhere", "whenever", "anything", "any_words")
+LATE = ("serial", "shelf", "days", "everywhere", "whenever", "anything", "any_words", "nearby")
 """The indexes that only the later release has."""
 RECORDS = st.fixed_dictionaries(
     {
@@ -58,6 +61,7 @@ RECORDS = st.fixed_dictionaries(
         "spot": SPOTS,
         "since": STARTS,
         "until": ENDS,
+        "look": st.sampled_from([None, *LOOKS]),
         "serial": SERIALS,
         "shelf": st.sampled_from(["s", "t"]),
     }
@@ -68,7 +72,7 @@ CHANGES: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.fixed_dictionaries({"note": st.sampled_from([None, "no1", "no2"]), "shelf": st.sampled_from(["s", "t"])}),
     st.fixed_dictionaries({"serial": SERIALS}),
     st.fixed_dictionaries({"spot": SPOTS, "since": STARTS}),
-    st.fixed_dictionaries({"until": ENDS}),
+    st.fixed_dictionaries({"until": ENDS, "look": st.sampled_from([None, *LOOKS])}),
     st.just({}),
 )
 
@@ -90,8 +94,9 @@ ASKED: dict[str, Condition] = {
     "anything": ({"note__icontains": "NO1"}, lambda one: one["note"] == "no1"),
     "any_words": ({"any_words__search": "shelf:s -no1"}, lambda one: one["shelf"] == "s" and one["note"] != "no1"),
     "whenever": ({"whenever__overlaps": (4, 9)}, lambda one: is_found(one["since"], one["until"], 4, 9)),
+    "nearby": ({}, lambda one: one["look"] is not None),
 }
-"""Of each index of the later release one query."""
+"""Of each index of the later release one query; without lookups it is that of the most similar records."""
 
 
 class Abort(Exception):
@@ -526,10 +531,11 @@ class Writes(RuleBasedStateMachine):
             return
         self.did("query by a late index")
         lookups, holds = ASKED[name]
-        query = self.repository.filter(**lookups)
+        query = self.repository.filter(**lookups) if lookups else self.repository.similar(name, LOOKS[0])[:10]
         wanted = {key for key, held in self.things.all().items() if holds(held.fields)}
         if self.states[name] == "readable":
-            assert {thing.id for thing in query.to_list()} == wanted
+            found = query.to_list()
+            assert {thing.id if lookups else thing.record.id for thing in found} == wanted
             return
         _, error = outcome(query.to_list, IndexNotReadyError)
         assert error is not None, "a query was answered by an index that is not complete"

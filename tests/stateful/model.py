@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-FIELDS = ("id", "code", "group", "rank", "note", "spot", "since", "until", "serial", "shelf")
+FIELDS = ("id", "code", "group", "rank", "note", "spot", "since", "until", "look", "serial", "shelf")
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """One collection as two releases declare it: the later one has more indexes, to be built over what is there.
 
 The bits of a rank are taken for weekdays, by an index of a kind that the tests register. Places, intervals, parts of
-notes and their words are indexed in groups by both releases, and without a group by the later one. Statistics of words
-are left to ``cards.py``, because things may expire.
+notes, their words and vectors are indexed in groups by both releases, and without a group by the later one. Statistics
+of words are left to ``cards.py``, because things may expire.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from kvmodels import (
     SearchIndex,
     TrigramIndex,
     Unique,
+    Vector,
+    VectorIndex,
 )
 from tests.kinds.weekdays import WeekdayIndex, register
 
@@ -36,6 +38,7 @@ class ThingFields(KvModel, abstract=True):
     spot: GeoPoint | None = None
     since: int | None = None
     until: int | None = None
+    look: Vector | None = None
 
 
 KEPT = (
@@ -45,6 +48,7 @@ KEPT = (
     IntervalIndex("since", "until", group="group", name="term"),
     TrigramIndex("note", group="group", name="pieces"),
     SearchIndex("note", group="group", rank=False, name="words"),
+    VectorIndex("look", dim=2, store="int8", group="group", name="looks"),
 )
 
 
@@ -68,4 +72,5 @@ class LateThing(ThingFields, collection="things"):
             IntervalIndex("since", "until", name="whenever"),
             TrigramIndex("note", name="anything"),
             SearchIndex("note", "shelf", rank=False, name="any_words"),
+            VectorIndex("look", dim=2, metric="l2", store="float16", name="nearby"),
         )

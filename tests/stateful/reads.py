@@ -7,11 +7,12 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from kvmodels import Circle, NoUsableIndexError
+from kvmodels import Circle, NoUsableIndexError, Vector
 from tests.geo.brute_force import Place, distance
 from tests.oracle_intervals import contains, is_found
 from tests.stateful.faces import Face
-from tests.stateful.machine import CODES, HERE, KEYS, SLOTS, Condition, Writes, fields_of, is_near, outcome
+from tests.stateful.machine import CODES, HERE, KEYS, LOOKS, SLOTS, Condition, Writes, fields_of, is_near, outcome
+from tests.vectors.queries import exact
 
 NEAR = Circle(HERE, 150)
 
@@ -187,6 +188,21 @@ class Repository(Writes):
         }
         ranked = sorted((far, key) for key, far in places.items() if radius is None or far <= radius)
         assert [(hit.distance, hit.record.id) for hit in query.to_list()] == ranked[:most]
+
+    @rule(
+        group=st.sampled_from(["x", "y"]), look=st.sampled_from(LOOKS), least=st.integers(0, 2), most=st.integers(1, 4)
+    )
+    def similar(self, group: str, look: Vector, least: int, most: int) -> None:
+        self.did("similar")
+        chosen = self.repository.filter(group=group)
+        query = (chosen.filter(rank__gte=least) if least else chosen).similar("looks", look)
+        ranked = sorted(
+            (exact("cosine", look, held.fields["look"]), key)
+            for key, held in self.things.all().items()
+            if held.fields["look"] is not None and held.fields["group"] == group and held.fields["rank"] >= least
+        )
+        assert [(hit.distance, hit.record.id) for hit in query[:most].to_list()] == ranked[:most]
+        assert query.count() == len(ranked)
 
     def _parts(self, query: Face, full: list[dict[str, Any]]) -> None:
         for verb in ("count", "exists", "first", "last", "iterate"):

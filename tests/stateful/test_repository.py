@@ -36,6 +36,7 @@ VERBS = {
     "update a query",
     "update_or_create",
     "nearest",
+    "similar",
 }  # fmt: skip
 
 SEED = 20

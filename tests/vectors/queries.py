@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import sqrt
 from random import Random
 from typing import Any, ClassVar, NamedTuple
 
@@ -157,6 +158,17 @@ def distances(metric: str, origin: Vector, records: Sequence[Doc]) -> list[float
     else:
         found = 1 - (matrix * own).sum(axis=1) / (np.linalg.norm(matrix, axis=1) * np.linalg.norm(own))
     return [float(one) for one in found]
+
+
+def exact(metric: str, origin: Sequence[float], numbers: Sequence[float]) -> float:
+    """The distance between vectors of whole numbers, whose sums are exact; the formula is that of the page."""
+    product = sum(one * other for one, other in zip(origin, numbers, strict=True))
+    if metric == "dot":
+        return -float(product)
+    if metric == "l2":
+        return sqrt(sum((one - other) ** 2 for one, other in zip(origin, numbers, strict=True)))
+    lengths = sqrt(float(sum(one * one for one in origin)) * float(sum(one * one for one in numbers)))
+    return min(max(1 - product / lengths, 0.0), 2.0)
 
 
 def expected(asked: Drawn, records: Sequence[Doc]) -> list[tuple[float, Doc]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from math import copysign, sqrt
 from random import Random
@@ -11,23 +10,12 @@ from typing import Any, ClassVar
 import pytest
 
 from kvmodels import Database, KvModel, PrimaryKey, Vector, VectorIndex
-from tests.vectors.queries import DIM, METRICS, STORES, Doc
+from tests.vectors.queries import DIM, METRICS, STORES, Doc, exact
 from tests.vectors.test_vector_queries import places
 from tests.worlds import in_the_soak
 
 WHOLE = (-2, -1, 0, 1, 2)
 """The numbers of vectors that often have the very same distance."""
-
-
-def exact(metric: str, origin: Sequence[int], numbers: Sequence[int]) -> float:
-    """The distance between vectors of whole numbers, whose sums are exact; the formula is that of the page."""
-    product = sum(one * other for one, other in zip(origin, numbers, strict=True))
-    if metric == "dot":
-        return -float(product)
-    if metric == "l2":
-        return sqrt(sum((one - other) ** 2 for one, other in zip(origin, numbers, strict=True)))
-    lengths = sqrt(float(sum(one * one for one in origin)) * float(sum(one * one for one in numbers)))
-    return min(max(1 - product / lengths, 0.0), 2.0)
 
 
 def whole(chance: Random) -> list[int]:
