@@ -165,8 +165,28 @@ def writing_problem(schema: ModelSchema, stored: StoredEncryption | None) -> Sch
     sealer = schema.sealer
     if sealer is None:
         return opened_without_keys(schema, stored.current)
+    return _key_problem(schema, stored)
+
+
+def listing_problem(schema: ModelSchema, stored: StoredEncryption | None) -> SchemaMismatchError | None:
+    """Return why this process must not list the encrypted fields of a class that the header lacks; None if it may.
+
+    It could not write to the collection afterwards, and the fields would stay as they are.
+    """
+    if schema.sealer is None or lists(stored, schema):
+        return None
+    listed = stored or first_encryption(schema)
+    if listed is None:
+        missing: SchemaMismatchError = schema.sealer.no_key(schema.sealer.keys.first)
+        return missing
+    return _key_problem(schema, listed)
+
+
+def _key_problem(schema: ModelSchema, stored: StoredEncryption) -> SchemaMismatchError | None:
+    """Return the error for a process that lacks a key which its writes need, or has another one under its id."""
+    sealer = schema.sealer
     for key_id in (stored.current, *blind_keys(schema)):
-        if not has_key(schema, stored, key_id):
+        if sealer is not None and not has_key(schema, stored, key_id):
             is_missing = sealer.check_of(key_id) is None
             problem: SchemaMismatchError = sealer.no_key(key_id) if is_missing else sealer.other_key(key_id)
             return problem

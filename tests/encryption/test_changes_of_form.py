@@ -13,13 +13,14 @@ from kvmodels import (
     Encrypted,
     Field,
     Indexed,
+    KeyRing,
     KvModel,
     PrimaryKey,
     SchemaChangeRefusedError,
     SchemaMismatchError,
     Unique,
 )
-from tests.encryption.models import RING, Plain, PlainAgain, Sealed, holders, names
+from tests.encryption.models import RING, TWO, Plain, PlainAgain, Sealed, holders, names
 
 _NUMBERS = count()
 
@@ -111,3 +112,16 @@ def test_without_a_higher_schema_version_it_is_refused(url: str):
         with pytest.raises(SchemaChangeRefusedError) as caught:
             db.apply()
         assert "patients.name: field_encrypted_unversioned" in caught.value.steps
+
+
+@pytest.mark.parametrize("keys", [None, KeyRing({2: TWO})])
+def test_without_the_keys_nothing_is_begun(url: str, keys: KeyRing | None):
+    with Database(url, models=[Plain], keys=RING) as before:
+        before[Plain].insert(Plain(id=1, name="Planted", insurance="1"))
+        header = before.kv.get(("__kvmodels__", "header"))
+        with Database(url, models=[Sealed], keys=keys) as db:
+            for change in (db.apply, db.build_indexes):
+                with pytest.raises(SchemaMismatchError, match="does not have the key"):
+                    change()
+        assert before.kv.get(("__kvmodels__", "header")) == header
+        before[Plain].insert(Plain(id=2, name="Planted", insurance="2"))

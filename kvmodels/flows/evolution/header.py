@@ -28,7 +28,7 @@ from kvmodels.catalog.catalogue import (
     stored_index,
 )
 from kvmodels.catalog.collection import opened, record_layout, replaces, require_current_release, unkept_generations
-from kvmodels.catalog.encryption import lists
+from kvmodels.catalog.encryption import listing_problem, lists
 from kvmodels.catalog.keyspace import (
     HEADER_KEY,
     RESERVED,
@@ -161,7 +161,13 @@ def _with_references(schema: ModelSchema, stored: StoredCollection, names: Seque
 
 
 def _bring_up(context: Context, schema: ModelSchema, pending: Sequence[str]) -> Flow[None]:
-    """Make every index of an empty collection ready as if it had records, because one may be inserted meanwhile."""
+    """Make every index of an empty collection ready as if it had records, because one may be inserted meanwhile.
+
+    Nothing is done without the keys of fields that would be encrypted from then on; other processes still write.
+    """
+    known = (yield from header_view(context)).header.collections[schema.collection]
+    if listing_problem(schema, known.encryption) is not None:
+        return
     for index in pending:
         yield from build_flows.build_index(context, schema, index)
     live = (yield from reload_header(context)).live[schema.collection]
@@ -324,7 +330,7 @@ def raise_schema_version(context: Context, schema: ModelSchema) -> Flow[None]:
 
     def raised(view: HeaderView) -> StoredCollection:
         stored, _ = outdated_generations(view, schema)
-        return stored if stored.schema_version >= schema.schema_version else stored.raised_to(schema)
+        return stored if stored.schema_version >= schema.schema_version else _listable(stored, schema).raised_to(schema)
 
     yield from _changed_until(context, raised)
 
@@ -334,9 +340,20 @@ def list_fields(context: Context, schema: ModelSchema) -> Flow[None]:
 
     Raises SchemaMismatchError if this process could not write to the collection afterwards; then nothing is listed.
     """
-    yield from _changed_until(
-        context, lambda view: outdated_generations(view, schema)[0].raised_to(schema).listing(schema)
-    )
+
+    def listing(view: HeaderView) -> StoredCollection:
+        stored, _ = outdated_generations(view, schema)
+        return _listable(stored, schema).raised_to(schema).listing(schema)
+
+    yield from _changed_until(context, listing)
+
+
+def _listable(stored: StoredCollection, schema: ModelSchema) -> StoredCollection:
+    """Return the collection. Raises SchemaMismatchError: this process lacks a key of a field that it encrypts."""
+    problem = listing_problem(schema, stored.encryption)
+    if problem is not None:
+        raise problem
+    return stored
 
 
 def _changed_until(context: Context, change: Callable[[HeaderView], StoredCollection]) -> Flow[None]:
