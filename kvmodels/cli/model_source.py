@@ -11,6 +11,7 @@ import ast
 import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from keyword import iskeyword
 from typing import Final
@@ -41,6 +42,8 @@ _IMPORTS: Final[tuple[Mapping[str, tuple[str, ...]], ...]] = (
             "ULID",
             "AggregateIndex",
             "AsyncDatabase",
+            "Blob",
+            "Encrypted",
             "ForeignKey",
             "GeoPoint",
             "History",
@@ -76,6 +79,9 @@ _TYPES: Final[Mapping[str, str]] = {
 }
 _OF_KINDS: Final[Mapping[str, str]] = {**_TYPES, "GeoPoint": "GeoPoint", "Vector": "Vector"}
 """The types of fields that a kind of index uses: elsewhere a nested model of the program may have such a name."""
+_OF_FILES: Final[Mapping[str, str]] = {"Blob": "Blob", "None": "None"}
+_SEALED: Final = "encrypted["
+_KEYS: Final = "# Encrypted fields are read with their keys: keys=KeyRing({1: key})."
 _ON_DELETE: Final[Mapping[str, str]] = {"cascade": "CASCADE", "set_null": "SET_NULL"}
 MSGPACK: Final = "msgpack"
 _CONTAINERS: Final = frozenset(("list", "set", "frozenset", "dict", "tuple"))
@@ -105,6 +111,7 @@ def model_source(
     last = [f"# the collection {one.name!r} cannot be declared" for one in collections if one not in declarable]
     last.append(f"MODELS = [{', '.join(names[one.name] for one in declarable)}]")
     if url is not None:
+        last += [_KEYS] * any(_plain_type(stored) is not None for one in declarable for stored in one.fields.values())
         last.append(f"db = AsyncDatabase({url!r}, models=MODELS{'' if codec == MSGPACK else f', codec={codec!r}'})")
     body = "\n\n\n".join([*classes, "\n".join(last)])
     head = "\n\n".join([_TITLE, *_imports(body, groups)])
@@ -162,7 +169,9 @@ def _numbered(name: str) -> Iterator[str]:
 def _class(one: CollectionDescription, names: Mapping[str, str], indexes: Sequence[IndexStatus]) -> Iterator[str]:
     fields = {name for name in (*one.fields, *(column.name for column in one.primary_key)) if _is_field_name(name)}
     kept = [index.index for index in indexes if index.state not in (IndexState.DISABLED, IndexState.DROPPING)]
-    usable = [index for index in kept if index.kind != "unknown" and _names_only(index, fields)]
+    named = [index for index in kept if index.kind != "unknown" and _names_only(index, fields)]
+    blind = {name: _blind_keys(name, named) for name in fields}
+    usable = list(_declared(named))
     types = {column.name: column for index in usable for column in index.columns if _is_plain(column)}
     keys = {index.columns[0].name: index for index in usable if index.references is not None}
     folded = {index.columns[0].name: index for index in reversed(usable) if _folds_field(index)}
@@ -179,15 +188,19 @@ def _class(one: CollectionDescription, names: Mapping[str, str], indexes: Sequen
         if name not in fields:
             yield f"    # the field {name!r} cannot be declared"
             continue
-        known = _OF_KINDS if name in of_kinds else _TYPES
-        declared = _column_type(types[name]) if name in types else _type(stored, known)
+        known = _OF_FILES if name in one.blobs else _OF_KINDS if name in of_kinds else _TYPES
+        plain = _plain_type(stored)
+        if plain is not None:
+            declared = _encrypted(_type(plain, _TYPES), blind[name])
+        else:
+            declared = _column_type(types[name]) if name in types else _type(stored, known)
         if name in keys:
             declared = _foreign_key(keys[name], declared, names)
         elif name in folded:
             declared = _folded(folded[name], declared)
         yield f"    {name}: {declared}"
     yield from (f"    # unknown to this release of kvmodels: {section!r}" for section in one.unknown)
-    yield from (_not_declared(index) for index in kept if index not in usable)
+    yield from (_not_declared(index) for index in kept if index not in named)
     yield from _meta(one, usable, folded)
 
 
@@ -226,6 +239,36 @@ def _known_type(node: ast.expr, known: Mapping[str, str]) -> ast.expr:
             return ast.Tuple([_known_type(item, known) for item in items], ast.Load())
         case _:
             return ast.Name("Any", ast.Load())
+
+
+def _plain_type(stored: str) -> str | None:
+    """Return the type of the plain values of an encrypted field; None for any other type."""
+    is_encrypted = stored.startswith(_SEALED) and stored.endswith("]")
+    return stored[len(_SEALED) : -1] if is_encrypted else None
+
+
+def _blind_keys(field: str, indexes: Iterable[IndexDescription]) -> list[int]:
+    """Return the ids of the keys of the blind indexes of a field, the highest first."""
+    columns = [column for index in indexes for column in index.columns if column.name == field]
+    return sorted({column.blind for column in columns if column.blind is not None}, reverse=True)
+
+
+def _declared(indexes: Iterable[IndexDescription]) -> Iterator[IndexDescription]:
+    """Yield indexes as they are declared: once for all keys of their blind values, which are part of a stored name."""
+    seen: set[str] = set()
+    for index in indexes:
+        is_blind = any(column.blind is not None for column in index.columns)
+        name = index.name.partition("~")[0] if is_blind else index.name
+        if name not in seen:
+            yield replace(index, name=name)
+        seen.add(name)
+
+
+def _encrypted(declared: str, keys: Sequence[int]) -> str:
+    if keys in ([], [1]):
+        return f"Encrypted[{declared}]"
+    given = {"index_key": keys[0] if len(keys) == 1 else tuple(keys)}
+    return f"Annotated[{declared}, {declaration_text('Encrypted', (), given)}]"
 
 
 def _foreign_key(index: IndexDescription, declared: str, names: Mapping[str, str], *others: str) -> str:
@@ -297,12 +340,17 @@ def _not_declared(index: IndexDescription) -> str:
 
 
 def _is_expressible(index: IndexDescription, one: CollectionDescription, folded: Collection[str]) -> bool:
-    columns = all(
-        "." not in column.name and (not column.computed or (column.fold is not None and column.name in folded))
-        for column in index.columns
-    )
+    columns = all("." not in column.name and _is_of_field(column, folded) for column in index.columns)
     typed = all(column.type in _TYPES for column in index.columns)
     return columns and typed and index.declaration is not None and all(_is_known(one, name) for name in index.fields)
+
+
+def _is_of_field(column: ColumnDescription, folded: Collection[str]) -> bool:
+    """Return whether a column has the values of a field as it is printed: plain, folded or blind ones."""
+    is_folded = column.name in folded
+    if column.blind is not None:
+        return is_folded == (column.fold is not None)
+    return not column.computed or (is_folded and column.fold is not None)
 
 
 def _is_known(one: CollectionDescription, field: str) -> bool:

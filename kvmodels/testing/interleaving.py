@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from kvmodels._support.turns import LAPSE_S, Turns
+from kvmodels.codecs.sealing.key_ring import KeyRing
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import CommitUnknownError, InvalidArgumentError, KvModelsError, RetriesExhaustedError
@@ -120,14 +121,19 @@ class Interleaving:
 
     # --- before the run ---------------------------------------------------------------------------------------
 
-    def process(self, *models: type[KvModel]) -> Process:
+    def process(self, *models: type[KvModel], keys: KeyRing | None = None) -> Process:
         """Start a process that declares these models; it opens the store without interruption or faults.
+
+        Args:
+            models: the classes that it declares.
+            keys: the keys of their encrypted fields.
 
         Raises:
             ModelDefinitionError, SchemaMismatchError: as for ``Database``.
         """
         self._processes += 1
-        process = Process(f"process{self._processes}", models, self._retry, World(self.engine, self.time))
+        name, world = f"process{self._processes}", World(self.engine, self.time)
+        process = Process(name, models, self._retry, world, keys)
         run(self.engine, process.core.open(self.engine), sleep=self.time.advance)
         process.context.traits = self._traits
         process.context.turns = Turns(self.time.seconds)

@@ -20,6 +20,7 @@ from kvmodels.api._async.database import AsyncDatabase
 from kvmodels.api._sync.database import Database
 from kvmodels.api.core import DatabaseCore
 from kvmodels.catalog.keyspace import RecordLayout
+from kvmodels.codecs.sealing.key_ring import KeyProvider
 from kvmodels.engines.url import open_engine
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.schema.compile.model import KvModel
@@ -75,6 +76,12 @@ def kv_options() -> dict[str, Any]:
 
 
 @pytest.fixture
+def kv_keys() -> KeyProvider | None:
+    """The keys of encrypted fields; override it: ``return KeyRing({1: bytes(32)})``. There are none by default."""
+    return None
+
+
+@pytest.fixture
 def kv_url(
     pytestconfig: pytest.Config,
     tmp_path: Path,
@@ -111,24 +118,28 @@ def _kv_engine(
 
 
 @pytest.fixture
-def kv_db(_kv_engine: Callable[[], WatchedEngine], kv_models: Models) -> Iterator[Database]:
+def kv_db(
+    _kv_engine: Callable[[], WatchedEngine], kv_models: Models, kv_keys: KeyProvider | None
+) -> Iterator[Database]:
     """An open database over ``kv_url``; after the test, ``check()`` must find nothing."""
-    with Database.from_engine(_kv_engine(), DatabaseCore(kv_models)) as db:
+    with Database.from_engine(_kv_engine(), DatabaseCore(kv_models, keys=kv_keys)) as db:
         yield db
-    _require_sound(_kv_engine, kv_models)
+    _require_sound(_kv_engine, kv_models, kv_keys)
 
 
 @pytest.fixture
-def kv_async_db(_kv_engine: Callable[[], WatchedEngine], kv_models: Models) -> Iterator[AsyncDatabase]:
+def kv_async_db(
+    _kv_engine: Callable[[], WatchedEngine], kv_models: Models, kv_keys: KeyProvider | None
+) -> Iterator[AsyncDatabase]:
     """The same for asynchronous tests, not open yet: ``async with kv_async_db as db``."""
     engine = _kv_engine()
-    yield AsyncDatabase.from_engine(engine, DatabaseCore(kv_models))
+    yield AsyncDatabase.from_engine(engine, DatabaseCore(kv_models, keys=kv_keys))
     engine.close()
-    _require_sound(_kv_engine, kv_models)
+    _require_sound(_kv_engine, kv_models, kv_keys)
 
 
-def _require_sound(open_store: Callable[[], WatchedEngine], models: Models) -> None:
-    with Database.from_engine(open_store(), DatabaseCore(models)) as db:
+def _require_sound(open_store: Callable[[], WatchedEngine], models: Models, keys: KeyProvider | None) -> None:
+    with Database.from_engine(open_store(), DatabaseCore(models, keys=keys)) as db:
         report = db.check()
     if not report.ok:
         pytest.fail(f"db.check() after the test found: {report}")

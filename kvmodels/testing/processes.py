@@ -25,6 +25,7 @@ from kvmodels.api._async.transaction import (
 from kvmodels.api.core import DatabaseCore
 from kvmodels.api.scope import Scope, Store
 from kvmodels.catalog.evolution import SchemaPlan
+from kvmodels.codecs.sealing.key_ring import KeyRing
 from kvmodels.engines.contract import Engine, Snapshot
 from kvmodels.flows.check.findings import CheckReport
 from kvmodels.flows.check.scrub import Repair
@@ -107,6 +108,7 @@ class Process(AsyncRepositories):
             collection.
         retry: the retry policy of every write.
         world: the store for snapshots, and the clock of the retry loop.
+        keys: the keys of encrypted fields.
 
     Attributes:
         core: the declarations and the flows of the life cycle.
@@ -115,7 +117,14 @@ class Process(AsyncRepositories):
 
     __slots__ = ("_engine", "_transactions", "core", "name", "tokens")
 
-    def __init__(self, name: str, models: tuple[type[KvModel], ...], retry: RetryPolicy, world: World) -> None:
+    def __init__(
+        self,
+        name: str,
+        models: tuple[type[KvModel], ...],
+        retry: RetryPolicy,
+        world: World,
+        keys: KeyRing | None = None,
+    ) -> None:
         self.name = name
         self._engine = world.engine
         time = world.time
@@ -127,6 +136,8 @@ class Process(AsyncRepositories):
             new_token=self._new_token,
             monotonic=time.seconds,
             uniform=random.Random(name).random,
+            keys=keys,
+            random_bytes=random.Random(name).randbytes,
         )
         self._transactions = InterleavedTransactions(self._store)
 

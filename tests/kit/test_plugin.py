@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import pytest
 
 from kvmodels import (
     AsyncDatabase,
     Database,
+    Encrypted,
     EngineError,
     Field,
     Indexed,
+    KeyRing,
     KvModel,
     PrimaryKey,
     Unique,
 )
+from kvmodels.core.operations import ReadRange
+from kvmodels.testing import Interleaving
+from kvmodels.testing.factories import KvFactory
 from tests.docs.test_blocks import blocks_of
 from tests.source_tree import REPOSITORY
 
@@ -93,6 +100,56 @@ def test_a_lost_answer_is_resolved_and_a_lost_request_sent_again(kv_db, kv_fault
     kv_fault("refuse")
     with pytest.raises(EngineError, match="refused"):
         kv_db[Person].remove(1)
+
+
+class Patient(KvModel, collection="patients"):
+    id: PrimaryKey[int]
+    name: Encrypted[str]
+    insurance: Annotated[Encrypted[str], Unique()]
+
+
+class TestEncryptedFields:
+    @pytest.fixture
+    def kv_models(self):
+        return [Patient]
+
+    @pytest.fixture
+    def kv_keys(self):
+        return KeyRing({1: bytes(32), 2: bytes(range(32))})
+
+    def test_the_keys_of_the_fixture_open_the_values(self, kv_db, kv_url, kv_keys):
+        kv_db[Patient].create(id=1, name="Ada", insurance="I-1")
+        with Database(kv_url, models=[Patient], keys=kv_keys) as other:
+            assert other[Patient].get(insurance="I-1").name == "Ada"
+        assert kv_db.kv.get(("patients", 1)).value["name"].startswith(b"kve1")
+
+    async def test_the_asynchronous_database_has_them_too(self, kv_async_db):
+        async with kv_async_db as db:
+            await db[Patient].create(id=1, name="Ada", insurance="I-1")
+            assert (await db[Patient].get(1)).name == "Ada"
+
+    def test_factories_make_encrypted_values(self, kv_db):
+        factory = type("PatientFactory", (KvFactory,), {"__model__": Patient})
+        made = factory.create_batch(kv_db, 5)
+        assert [kv_db[Patient].get(one.id) for one in made] == made
+
+
+def test_a_race_has_keys_and_is_the_same_again():
+    async def rename(db, name):
+        await db[Patient].patch(1, name=name)
+
+    def stored(seed):
+        race = Interleaving(seed=seed)
+        processes = [race.process(Patient, keys=KeyRing({1: bytes(32)})) for _ in range(2)]
+        race.at_once(processes[0][Patient].create(id=1, name="Ada", insurance="I-1"))
+        for name, process in zip("ab", processes, strict=True):
+            race.add(name, rename(process, name))
+        history = race.run()
+        assert all(outcome.error is None for outcome in history.outcomes.values())
+        assert race.at_once(processes[0].check()).ok
+        return race.at_once(processes[1][Patient].get(1)), race.engine.read([ReadRange(b"", b"\xff")])
+
+    assert stored(3) == stored(3)
 
 
 def run(pytester, test, *options):

@@ -43,6 +43,7 @@ class CollectionDescription:
         primary_key: the columns of the primary key in order.
         unknown: the sections of its catalogue that this release does not know, so that this process only reads.
         history: the history of its records; None if old versions are not kept.
+        blobs: the fields that may hold the content of a file.
     """
 
     name: str
@@ -53,6 +54,7 @@ class CollectionDescription:
     primary_key: tuple[ColumnDescription, ...]
     unknown: tuple[str, ...] = ()
     history: HistoryDescription | None = None
+    blobs: tuple[str, ...] = ()
 
 
 @without_truth("status.state")
@@ -109,6 +111,7 @@ def _described(context: Context, stored: StoredCollection) -> CollectionDescript
         primary_key,
         stored.unknown,
         None if (kept := stored.history) is None else describe_history(kept.keep, kept.exclude, kept.only, kept.state),
+        stored.blobs,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Final, cast
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
@@ -21,6 +21,9 @@ from kvmodels.schema.definition.definition import UNRESOLVED, Column, IndexDefin
 from kvmodels.schema.definition.kinds import KINDS
 from kvmodels.schema.definition.values import RESERVED_FIELD, stored_name
 from kvmodels.schema.describe.conditions import condition_text
+
+_BLIND: Final = "~blind"
+"""Stands before the id of the key in the name of a column of blind values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class ColumnDescription:
         many: whether a record has an entry for each of several values.
         computed: whether a function of the model computes it; also for a case-folded field.
         fold: for a field that a method of str folds, ``"casefold"``, ``"lower"`` or ``"upper"``; otherwise None.
+        blind: for an encrypted field, the id of the key of its blind values; None for any other column, and if a
+            function folds the field that is not a method of str.
     """
 
     name: str
@@ -63,6 +68,7 @@ class ColumnDescription:
     many: bool = False
     computed: bool = False
     fold: str | None = None
+    blind: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +277,7 @@ def describe_columns(columns: Iterable[Column]) -> tuple[ColumnDescription, ...]
             many=column.many,
             computed=column.path[:1] == (RESERVED_FIELD,),
             fold=_fold_of(column),
+            blind=_blind_of(column),
         )
         for column in columns
     )
@@ -278,8 +285,20 @@ def describe_columns(columns: Iterable[Column]) -> tuple[ColumnDescription, ...]
 
 def _fold_of(column: Column) -> str | None:
     # Only a fold of the field itself: a named column has its fields in parentheses before the tilde.
-    field, _, fold = (stored_name(column.path) or "").rpartition("~")
+    field, _, fold = _split_blind(column)[0].rpartition("~")
     return fold if field == column.field and fold in FOLDS.values() else None
+
+
+def _blind_of(column: Column) -> int | None:
+    name, key_id = _split_blind(column)
+    return key_id if name == column.field or _fold_of(column) is not None else None
+
+
+def _split_blind(column: Column) -> tuple[str, int | None]:
+    """Return the name of a computed column, and the id of its key if it has blind values."""
+    name = stored_name(column.path) or ""
+    field, mark, key_id = name.rpartition(_BLIND)
+    return (field, int(key_id)) if mark and key_id.isdigit() else (name, None)
 
 
 def _target_of(schema: ModelSchema, index: IndexDefinition) -> str | None:
