@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.query.aggregates import GroupColumn, Grouping, Measure
 from kvmodels.query.paths import split_path
-from kvmodels.query.projection import FieldName, ResultShape, SelectedField, projected, select
+from kvmodels.query.projection import FieldName, ResultShape, SelectedField, projected, select, select_ranked
 from kvmodels.query.query import Query
+from kvmodels.query.ranked_order import RANK_VALUE
 from kvmodels.schema.arrow.columns import (
     TableColumn,
     arrow_schema,
@@ -56,7 +57,7 @@ def of_query(query: Query, shape: ResultShape | None, columns: Columns | None) -
     schema = query.schema
     selected: Sequence[SelectedField]
     if shape is None:
-        selected = select(schema, columns or ())
+        selected = select(schema, columns or ()) if query.ranked is None else select_ranked(query, columns or ())
         if query.distinct:  # objects are distinct by their primary keys, but their values need not be
             query = replace(query, distinct=False)
     else:
@@ -105,6 +106,8 @@ def _chosen(known: Mapping[str, Any], columns: Columns | None) -> Any:
 
 
 def _column(schema: ModelSchema, selected: SelectedField) -> TableColumn:
+    if selected.names == (RANK_VALUE,):
+        return TableColumn(selected.label, type_of_codec("float"), selected.value)
     if selected.key is None:
         return column_of(schema, selected.label, selected.names)
     path: list[str] = []

@@ -19,6 +19,7 @@ from kvmodels._support.annotations import own_annotations
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError
 from kvmodels.query.paths import path_of
 from kvmodels.query.query import Query, TargetReads
+from kvmodels.query.ranked_order import RANK_VALUE
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.annotations import plain
 from kvmodels.schema.declare.expressions import FieldRef, MultiFieldRef, origin
@@ -71,6 +72,29 @@ def select(schema: ModelSchema, given: Sequence[FieldName]) -> tuple[SelectedFie
     return tuple(_selected(schema, field) for field in given)
 
 
+def select_ranked(query: Query, given: Sequence[FieldName]) -> tuple[SelectedField, ...]:
+    """Return the selected fields of a ranked query with its distance or score, which is the last unless named.
+
+    Raises InvalidArgumentError if a selected field has that name.
+    """
+    assert query.ranked is not None  # callers saw to it
+    label = query.ranked.label
+    rank = SelectedField(label, (RANK_VALUE,))
+    names = [rank if isinstance(one, str) and one == label else one for one in given]
+    if not given:
+        selected: tuple[SelectedField, ...] = select(query.schema, ())
+    else:
+        selected = tuple(one if isinstance(one, SelectedField) else _selected(query.schema, one) for one in names)
+    if any(one.label == label and one != rank for one in selected):
+        raise InvalidArgumentError(
+            f"a field of the model has the name of the {label}",
+            argument="values" if given else "columns",
+            value=label,
+            hint=f'Name other fields, as in values("id", "{label}"): {label!r} is the {label} of the query there.',
+        )
+    return selected if rank in selected else (*selected, rank)
+
+
 def projected(query: Query, selected: Iterable[SelectedField]) -> Query:
     """Return the query for the values of these fields. Raises InvalidArgumentError if it reads related records."""
     if query.related or query.child_counts:
@@ -81,7 +105,7 @@ def projected(query: Query, selected: Iterable[SelectedField]) -> Query:
             value=query.related or tuple(one.label for one in query.child_counts),
             hint=f"Leave out {method}(), or take the values from the objects.",
         )
-    items = tuple(selected)
+    items = tuple(one for one in selected if one.names != (RANK_VALUE,))
     own = [name for item in items for name in (item.names if item.key is None else (item.key,))]
     paths = tuple(dict.fromkeys(name for item in items if item.key is not None for name in item.names))
     if paths:

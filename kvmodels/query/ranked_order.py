@@ -5,7 +5,10 @@ Rules of this module: pure data.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+RANK_VALUE: Final = ""
+"""The name of the distance or score among the values of a result; no field has it."""
 
 
 class RankedOrder(NamedTuple):
@@ -32,3 +35,8 @@ class RankedOrder(NamedTuple):
     scored: bool = False
     most: int | None = None
     found: Any = None
+
+    @property
+    def label(self) -> str:
+        """The name of the distance or score of a result."""
+        return "score" if self.scored else "distance"

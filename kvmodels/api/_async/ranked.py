@@ -10,12 +10,16 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
 from kvmodels._support.naming import show_public_path
+from kvmodels.api._async.frames.tabular import AsyncTabular, TableSource
 from kvmodels.api._async.queryset import AsyncRunner
 from kvmodels.api.refusals import name_the_way, refuse_copies
 from kvmodels.flows.describe import preview as previews
 from kvmodels.flows.describe import query_views as notebooks
+from kvmodels.flows.execution.executor import MAX_BATCH
 from kvmodels.flows.reading import queries, ranked
+from kvmodels.frames import layouts
 from kvmodels.query import plans
+from kvmodels.query import projection as projections
 from kvmodels.query.query import OrderColumn, Page, Query
 from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema.declare.expressions import Expression
@@ -23,7 +27,7 @@ from kvmodels.schema.declare.expressions import Expression
 R = TypeVar("R")
 
 
-class AsyncRankedQuery(Generic[R]):
+class AsyncRankedQuery(AsyncTabular, Generic[R]):
     """The records of a query in the order of their distance from an origin, or of their score.
 
     Its results are named tuples: ``Hit(record, distance)`` of ``nearest()``, the nearest first, and
@@ -34,12 +38,16 @@ class AsyncRankedQuery(Generic[R]):
     of values. All its other conditions are tested on the records, nearest first: a slice or a page is read on until it
     is full. So it needs no further index, and no ``allow_scan()``, but a filter that few records satisfy reads many.
 
+    ``values()`` returns dicts in place of hits, and ``to_pandas()``, ``to_arrow()``, ``to_polars()`` and
+    ``to_parquet()`` tables; the distance or the score is an item of each dict, and a column.
+
     A result that is not written between the first and the last read is returned exactly once, in order. An iteration
     returns no record twice.
 
     Args:
         runner: runs flows against the store.
         query: the filter, the order by distance, and the slice.
+        shape: converts field values to a result; None if the results are hits.
 
     Examples:
         >>> from kvmodels import AsyncDatabase, GeoIndex, GeoPoint, KvModel, PrimaryKey
@@ -62,11 +70,12 @@ class AsyncRankedQuery(Generic[R]):
         ([1], [3], False)
     """
 
-    __slots__ = ("_query", "_runner")
+    __slots__ = ("_query", "_runner", "_shape")
 
-    def __init__(self, runner: AsyncRunner, query: Query) -> None:
+    def __init__(self, runner: AsyncRunner, query: Query, shape: projections.ResultShape | None = None) -> None:
         self._runner = runner
         self._query = query
+        self._shape = shape
 
     def __repr__(self) -> str:
         return self._query.summary(type(self).__name__)
@@ -125,8 +134,44 @@ class AsyncRankedQuery(Generic[R]):
         """
         raise self._query.order_refusal(columns)
 
+    def values(self, *fields: projections.FieldName) -> AsyncRankedQuery[dict[str, Any]]:
+        """Return dicts of some fields, and of the distance or the score, in place of hits.
+
+        Args:
+            fields: as for ``values`` of a query set; all fields by default. ``"distance"``, and ``"score"`` of
+                ``search()``, is the last item unless it is named.
+
+        Returns:
+            A new ranked query. Cost: as for hits, and the reads of fields of targets.
+
+        Raises:
+            UnknownFieldError: the model has no such field.
+            InvalidValueError: an argument does not name a field.
+            InvalidArgumentError: a selected field has the name of the distance or the score.
+
+        Examples:
+            >>> from kvmodels import AsyncDatabase, GeoIndex, GeoPoint, KvModel, PrimaryKey
+            >>> class Well(KvModel, collection="wells"):
+            ...     id: PrimaryKey[int]
+            ...     place: GeoPoint
+            ...     class Meta:
+            ...         indexes = (GeoIndex("place"),)
+            >>> wells = (await AsyncDatabase("memory://", models=[Well]).open())[Well]
+            >>> _ = await wells.create(id=1, place=GeoPoint(lat=46.95, lon=7.44))
+            >>> await wells.nearest("place", GeoPoint(lat=46.95, lon=7.44)).values("id").to_list()
+            [{'id': 1, 'distance': 0.0}]
+        """
+        selected = projections.select_ranked(self._query, fields)
+        query, shape = projections.projected(self._query, selected), projections.shape_of_dicts(selected)
+        return AsyncRankedQuery(self._runner, query, shape)
+
     def _with(self, query: Query) -> AsyncRankedQuery[R]:
-        return AsyncRankedQuery(self._runner, query)
+        return AsyncRankedQuery(self._runner, query, self._shape)
+
+    def _table(self, columns: layouts.Columns | None) -> TableSource:
+        query, layout = layouts.of_query(self._query, self._shape, columns)
+        scan = queries.results(self._runner.context, query, MAX_BATCH)
+        return TableSource(layout, scan, self._runner, self._runner.observation("to_arrow", query, streamed=True))
 
     @overload
     def __getitem__(self, item: int) -> Awaitable[R]: ...
@@ -149,10 +194,11 @@ class AsyncRankedQuery(Generic[R]):
         return self._item(item)
 
     async def _item(self, position: int) -> R:
-        found: R = await self._runner.run(
+        found = await self._runner.run(
             "item", queries.item_at(self._runner.context, self._query, position), self._query
         )
-        return found
+        result: R = projections.shaped(self._shape, [found])[0]
+        return result
 
     # # --- results ----------------------------------------------------------------------------------------------
 
@@ -172,8 +218,9 @@ class AsyncRankedQuery(Generic[R]):
         observation = self._runner.observation("iterate", self._query, streamed=True)
         with observing.observed(observation):
             while not scan.done:
-                for hit in await self._runner.run_part(scan.next_batch(), observation):
-                    yield hit
+                batch = await self._runner.run_part(scan.next_batch(), observation)
+                for result in projections.shaped(self._shape, batch):
+                    yield result
 
     async def to_list(self) -> list[R]:
         """Return all results as a list; take a slice first if you need only the nearest.
@@ -186,7 +233,8 @@ class AsyncRankedQuery(Generic[R]):
             IndexNotReadyError: the index that would serve the query is not built.
             IndexChangedError: the index was rebuilt or dropped while it was being read.
         """
-        return await self._runner.run("to_list", ranked.fetch(self._runner.context, self._query), self._query)
+        found = await self._runner.run("to_list", ranked.fetch(self._runner.context, self._query), self._query)
+        return projections.shaped(self._shape, found)
 
     async def first(self) -> R | None:
         """Return the nearest result.
@@ -199,8 +247,8 @@ class AsyncRankedQuery(Generic[R]):
             NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
         query = self._query.end()
-        found: list[R] = await self._runner.run("first", ranked.fetch(self._runner.context, query), query)
-        return found[0] if found else None
+        found = await self._runner.run("first", ranked.fetch(self._runner.context, query), query)
+        return projections.shaped(self._shape, found)[0] if found else None
 
     async def count(self) -> int:
         """Return the number of results.
@@ -251,7 +299,7 @@ class AsyncRankedQuery(Generic[R]):
             "page", ranked.page(self._runner.context, self._query, size, after, before), self._query
         )
         return Page(
-            data.objects,
+            projections.shaped(self._shape, data.objects),
             data.next_cursor,
             data.next_cursor is not None,
             data.previous_cursor,

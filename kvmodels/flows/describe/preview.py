@@ -39,7 +39,9 @@ NOT_IN_TRANSACTION: Final = (
 )
 _SCANS: Final = "Not read: no index serves this query, which scans or sorts. Call to_list() to read the results."
 _HELD: Final = "Not read: all distinct values would be held in memory. Call to_list() to read them."
-RANKED: Final = "Not read: the first results may need many reads. Call to_list() on a slice, such as [:10]."
+RANKED: Final = (
+    "Not read: the first results may need many reads. Call to_list() or to_pandas() on a slice, such as [:10]."
+)
 
 
 class HasContext(Protocol):

@@ -97,7 +97,7 @@ def results(context: Context, query: Query, batch_size: int | None = None) -> Ba
     if query.targets is not None and query.child_counts:
         return _CompletedScan(context, query, results(context, query.without_counts(), batch_size), with_numbers)
     if query.ranked is not None:
-        return ranked.results(context, query)
+        return ranked.results(context, query, batch_size)
     if query.distinct and is_distinct(query):
         return DistinctScan(context, query)
     found = ResultScan(context, query, batch_size=batch_size)

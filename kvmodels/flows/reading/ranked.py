@@ -28,10 +28,12 @@ from kvmodels.flows.execution.places import PageBounds, RankedPosition, RankedRe
 from kvmodels.flows.execution.rings import RankedReader
 from kvmodels.flows.reading.scan import FEWEST_TESTED, PageData, PageEnds, check_page, collected, page_data
 from kvmodels.flows.reading.semi_join import resolved
+from kvmodels.flows.reading.target_values import with_target_values
 from kvmodels.query.kinds.ranking import Reach
 from kvmodels.query.planning.ranked import ranking_of, tests_records
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
+from kvmodels.query.ranked_order import RANK_VALUE
 
 _FIRST_BATCH: Final = 100
 """The number of results that an iteration needs at first, for all that the ranking knows."""
@@ -111,14 +113,24 @@ def _hits(context: Context, query: Query, plan: QueryPlan, found: list[RankedRec
     _, live = yield from live_collection(context, query.schema)
     definition, ranking = ranking_of(plan, live)
     origin = plan.ranked.origin
-    records = [(result_of(live, one.found, None, query.schema), one.place.distance) for one in found]
-    return [ranking.hit(definition, origin, record, distance) for record, distance in records]
+    hits = [
+        ranking.hit(definition, origin, result_of(live, one.found, query.fields, query.schema), one.place.distance)
+        for one in found
+    ]
+    if query.fields is None:
+        return hits
+    values: list[dict[str, Any]] = [fields | {RANK_VALUE: number} for fields, number in hits]
+    return (yield from with_target_values(context, query, values)) if query.target_values else values
 
 
-def results(context: Context, query: Query) -> RankedScan:
-    """Return an iteration over the hits of a ranked query; nothing is read yet. Raises InvalidArgumentError."""
+def results(context: Context, query: Query, first: int | None = None) -> RankedScan:
+    """Return an iteration over the hits of a ranked query; nothing is read yet. Raises InvalidArgumentError.
+
+    Hits are dicts of the values of ``query.fields``, with ``RANK_VALUE``, if it has some. ``first``: the number of
+    results in the first batch.
+    """
     _require_slice(query)
-    return RankedScan(context, query)
+    return RankedScan(context, query, first=first or _FIRST_BATCH)
 
 
 def _require_slice(query: Query) -> None:

@@ -46,11 +46,6 @@ from kvmodels.query.query import Query
 from kvmodels.query.ranked_order import RankedOrder
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
 
-DISTANCE = "distance"
-SCORE = "score"
-"""The first column of the order of a ranked query, in its plan."""
-
-
 # --- the query --------------------------------------------------------------------------------------------------
 
 
@@ -89,10 +84,12 @@ def _require_plain(query: Query, method: str) -> None:
     called = next((name for name, is_set in others.items() if is_set), None)
     if called is not None:
         raise InvalidArgumentError(
-            "a ranked query returns records with their distances, and nothing else",
+            "a query of this form cannot be ranked",
             argument=method,
             value=f"{called}()",
-            hint=f"Leave out {called}(); each result has .record and .distance.",
+            hint=f"Call values() after {method}()."
+            if called == "values"
+            else f"Leave out {called}(); each result has the record and its distance or score.",
         )
 
 
@@ -242,8 +239,8 @@ def plan_ranked(query: Query, live: LiveCollection, through: frozenset[str] | No
     Raises NoUsableIndexError or IndexNotReadyError.
     """
     stem = branch_of(query.schema, query.where)
-    scored = query.ranked is not None and query.ranked.scored
-    order = (SCORE if scored else DISTANCE, *(column.field for column in query.schema.primary_key))
+    assert query.ranked is not None  # callers saw to it
+    order = (query.ranked.label, *(column.field for column in query.schema.primary_key))
     if not can_match(stem) or (query.stop is not None and query.start >= query.stop):
         return QueryPlan(query.schema, "nothing", (), order, query.start, query.stop, ranked=query.ranked)
     found = _usable(query, live, stem, [one for one in _candidates(query, through) if one.name in live.readable])
