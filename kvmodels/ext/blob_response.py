@@ -37,6 +37,7 @@ class BlobResponse(Response):
         filename: the name that a browser saves it as.
         inline: whether a browser shows it in place of saving it.
         headers: further headers.
+        status_code: the status of an answer with the whole content. FastAPI reads the default for OpenAPI.
 
     Raises:
         InvalidArgumentError: the blob is not stored.
@@ -49,11 +50,12 @@ class BlobResponse(Response):
         filename: str | None = None,
         inline: bool = False,
         headers: Mapping[str, str] | None = None,
+        status_code: int = 200,
     ) -> None:
         self._blob = blob
         self._size = blob.size
         self._tag = f'"{blob.sha256[:32]}"'
-        super().__init__(None, 200, headers, media_type=None)
+        super().__init__(None, status_code, headers, media_type=None)
         self.headers["content-type"] = blob.content_type
         self.headers["content-length"] = str(self._size)
         self.headers["accept-ranges"] = "bytes"

@@ -55,6 +55,17 @@ def client(request: pytest.FixtureRequest) -> Iterator[TestClient]:
         yield found
 
 
+def test_a_service_with_a_download_describes_itself() -> None:
+    app = FastAPI()
+
+    @app.head("/scan", include_in_schema=False)
+    @app.get("/scan", response_class=BlobResponse)
+    def download() -> None:
+        """Send the scan."""
+
+    assert app.openapi()["paths"]["/scan"]["get"]["responses"] == {"200": {"description": "Successful Response"}}
+
+
 def test_the_whole_content_is_sent_as_a_download(client: TestClient) -> None:
     answer = client.get("/scan")
     assert (answer.status_code, answer.content == LONG) == (200, True)
