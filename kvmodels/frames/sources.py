@@ -88,7 +88,9 @@ def _file(path: Path) -> IO[bytes]:
 
 def _of_stream(source: object, model: type[KvModel]) -> RowSource[Any]:
     if isinstance(source, type) or not isinstance(source, ArrowStreamable):
-        raise InvalidArgumentError("this is not a table", argument="source", value=source, hint=_HINT)
+        # Not the value: it may be a list of dicts with the values of encrypted fields.
+        kind = type(source).__name__
+        raise InvalidArgumentError("this is not a table", argument="source", value=kind, hint=_HINT)
     try:
         reader = arrow.RecordBatchReader.from_stream(source)
     except arrow.ArrowException as error:

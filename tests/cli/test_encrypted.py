@@ -79,3 +79,10 @@ def test_keys_are_rotated(run: Run):
 def test_a_store_without_classes_shows_sealed_bytes(run: Run):
     for command in (("rows", "patients"), ("get", "patients", "1"), ("inspect",), ("info",)):
         assert "Planted" not in run(*command, "-d", "patients.db").stdout
+
+
+def test_the_keys_in_use_are_printed(run: Run):
+    assert run("rotate", "patients", "--to", "2", *APP).exit_code == 0
+    result = run("stats", *APP)
+    assert "patients: keys in use: 1, 2" in result.stdout + result.stderr
+    assert json.loads(run("stats", "--json", *APP).stdout)["collections"][0]["keys"] == [1, 2]

@@ -125,6 +125,8 @@ def work(db: Database, told: Told) -> None:
     told.error(lambda: Patient(id="x", name=[secret], insurance=secret))  # type: ignore[arg-type]
     told.error(lambda: found.patch(1, tags=secret))
     told.error(lambda: found.filter(city=[secret]))
+    rows: Any = [{"id": 98, "name": secret, "insurance": secret}]
+    told.error(lambda: found.bulk_create_from(rows))
     told.tell(found.bulk_create(patients()[:2], on_conflict="ignore"))
     failing = found.filter(ward="a").update(insurance=secret, on_error="collect")
     told.tell(failing, *failing.failed)

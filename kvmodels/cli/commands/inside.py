@@ -90,6 +90,9 @@ def stats(
         line.output.listing(("part", "rows", "size", "expiring"), _lines(found), none="")
         for name, number in _largest_buckets(found):
             line.output.message(f"{name}: {number:,} records in the largest bucket, all of which a rank may read")
+        for one in found.collections:
+            if one.keys:
+                line.output.message(f"{one.name}: keys in use: {', '.join(map(str, one.keys))}")
         if not found.exact:
             line.output.message("sizes and expiring are estimates; --exact reads every row")
 

@@ -22,6 +22,11 @@ from kvmodels.schema.definition.values import RESERVED_FIELD, SEALED
 MISSING_KEY: Final = "missing key"
 """The reason of errors of values whose key this process does not have."""
 
+_DAMAGED: Final = (
+    "Another program changed it: restore the record from a backup, or remove it, which needs no key. Other fields are "
+    "read with only(Projection)."
+)
+
 
 class Sealer:
     """Seals and opens the fields of the documents of one collection, for one database.
@@ -96,7 +101,7 @@ class Sealer:
     def no_key(self, key_id: int) -> SchemaMismatchError:
         """Return the error for a write without the key that the store names."""
         return SchemaMismatchError(
-            "this process does not have the key that encrypted fields of the collection are written with",
+            "this process does not have the key of encrypted fields, or of a blind index, of the collection",
             collection=self.collection,
             stored=key_id,
             declared=None,
@@ -141,6 +146,8 @@ class Sealer:
     ) -> DecryptionError:
         """Return the error for a field that cannot be opened."""
         reason = MISSING_KEY if key_id is not None and self.keys_of(key_id) is None else "damaged"
+        if hint is None and reason != MISSING_KEY:
+            hint = _DAMAGED
         found = {"collection": self.collection, "model": self.model, "field": field, "key": key, "key_id": key_id}
         return DecryptionError(message, **found, reason=reason, hint=hint)
 
