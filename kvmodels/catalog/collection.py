@@ -80,6 +80,7 @@ class CompiledCollection:
         plans: decisions and range plans by the shape of the query; at most ``MAX_PLANS``.
         writer: compiles writes of records, if every index is simple.
         blob_home: opens the blobs of its records.
+        stored_columns: the names of the computed columns of maintained indexes.
     """
 
     loaders: dict[tuple[type, bool], Loader] = field(default_factory=dict[tuple[type, bool], Loader])
@@ -91,6 +92,7 @@ class CompiledCollection:
     plans: dict[Hashable, object] = field(default_factory=dict[Hashable, object])
     writer: object | None = None
     blob_home: BlobHome | None = None
+    stored_columns: frozenset[str] | None = None
 
     def keep_plan(self, shape: Hashable, plan: object) -> None:
         """Cache a plan for further queries of its shape."""

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from kvmodels.errors import DecodeError, InvalidValueError
 from kvmodels.schema.definition.definition import Column, ColumnSource, Document, ModelSchema
-from kvmodels.schema.definition.values import field_reader, reader
+from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD, field_reader, reader
+from kvmodels.schema.encryption.blind_values import key_ids, source_under
 from kvmodels.schema.filters.field_operands import OF_FIELDS, fields_test
 from kvmodels.schema.filters.kind_lookups import OF_KIND, kind_test
 from kvmodels.schema.filters.operands import PRIMARY_KEY, folded_whole
@@ -107,7 +108,31 @@ def _positive(schema: ModelSchema, condition: Condition, *, lenient: bool) -> Te
         return fields_test(schema, condition.field, condition.operand)
     if condition.field == PRIMARY_KEY:
         return _key_test(schema, condition)
-    source = schema.source(condition.field)
+    if condition.field in schema.encrypted:
+        sources = [source_under(schema, condition.field, key_id) for key_id in key_ids(schema, (condition.field,))]
+        if len(sources) > 1:
+            return _stored_test([(one, _test_of(schema, one, condition, lenient=lenient)) for one in sources if one])
+    return _test_of(schema, schema.source(condition.field), condition, lenient=lenient)
+
+
+def _stored_test(tests: Sequence[tuple[ColumnSource, Test]]) -> Test:
+    """Return the test of an encrypted field with several index keys, by the first column that a document has.
+
+    A document has those of the indexes that were listed when it was written.
+    """
+    columns = [(source.path[-1], test) for source, test in tests]
+
+    def holds(document: Document) -> bool:
+        held = document[RESERVED_FIELD][COMPUTED]
+        for name, test in columns:
+            if name in held:
+                return test(document)
+        raise KeyError(columns[0][0])
+
+    return holds
+
+
+def _test_of(schema: ModelSchema, source: ColumnSource | None, condition: Condition, *, lenient: bool) -> Test:
     if source is None or (source.many and not condition.any and condition.lookup != "isnull"):
         return _whole_test(schema, source, condition)
     read = reader(source.path, many=source.many)

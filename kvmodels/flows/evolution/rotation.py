@@ -2,8 +2,8 @@
 
 The commit that begins a rotation names the new key in the header, so every write after it uses this key, whatever other
 keys its process has. One pass then seals the records again, and after it all rows of ended versions, whatever their
-versionstamps: a row that a writer adds during the first pass may hold an old value. At the end the header no longer
-lists the old key.
+versionstamps: a row that a writer adds during the first pass may hold an old value. Blind values that no index needs
+any more are removed. At the end the header no longer lists the old key.
 
 Rules of this module: every step can be lost, repeated or interrupted, and any process may go on with it. Documents are
 sealed again as they are, without upgrades or validation, so a record that its model refuses is rotated too.
@@ -31,16 +31,16 @@ from kvmodels.flows.evolution.header import commit_header, outdated_generations
 from kvmodels.flows.evolution.old_versions import seal_versions
 from kvmodels.flows.evolution.record_pass import PassProgress, PassWork, RecordPass
 from kvmodels.flows.evolution.throttle import UNPACED, Pace
+from kvmodels.flows.hydration.blind_columns import without_unused
 from kvmodels.flows.hydration.rows import document_of
 from kvmodels.indexing.entries import Misfit, RecordChange
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.values import stored_name
+from kvmodels.schema.encryption.blind_values import key_id_in
 from kvmodels.schema.encryption.documents import Sealer, has_other_key
 
 _PLACE: Final = "~keys"
 """The name of a rotation in keys, which no index can have."""
-
-_BLIND: Final = "~blind"
 
 
 @without_truth("report.complete, or report.written")
@@ -158,9 +158,9 @@ def _used(collection: StoredCollection, schema: ModelSchema, current: int) -> It
     for index in collection.maintained:
         for _, _, _, _, *place in index.described_columns():
             name = stored_name(tuple(place[0]["path"])) if place else None
-            _, blind, key_id = (name or "").rpartition(_BLIND)
-            if blind and key_id.isdigit():
-                yield int(key_id)
+            key_id = key_id_in(name or "")
+            if key_id is not None:
+                yield key_id
 
 
 def _begin(context: Context, view: HeaderView, schema: ModelSchema, key_id: int, row: Row | None) -> Flow[bool]:
@@ -198,16 +198,17 @@ class Rotation(RecordPass):
         super().__init__(context, schema, work, _progress_key(schema), listed)
 
     def change(self, live: LiveCollection, row: Row, *, listed: bool) -> RecordChange | Misfit | None:
-        """Return the change that seals a record again; None if it has the present key."""
+        """Return the change that seals a record again; None if it has the present key and no unused blind value."""
         del listed
         encryption, sealer = live.encryption, live.schema.sealer
         assert encryption is not None, "it is being rotated"
         try:
             held = document_of(self.context, row)
-            if not has_other_key(held, encryption.current):
+            kept = without_unused(live, held)
+            if kept is held and not has_other_key(held, encryption.current):
                 return None
             key = live.layout.unpack_key(row.key)
-            document = sealer.settled(held, None, key, encryption.current)
+            document = sealer.settled(kept, None, key, encryption.current)
         except DecodeError as error:
             return misfit_of(error)
         made = self.context.codec.encode_document(document)

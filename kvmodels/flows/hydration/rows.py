@@ -28,6 +28,7 @@ from kvmodels.errors import (
 )
 from kvmodels.flows.blobs.binding import bound
 from kvmodels.flows.context import Context
+from kvmodels.flows.hydration.blind_columns import without_unused
 from kvmodels.indexing.entries import included_values
 from kvmodels.query.kinds.registry import ACCESS
 from kvmodels.schema.definition.definition import Column, Document, ModelSchema
@@ -129,9 +130,9 @@ def require_sealed(live: LiveCollection, document: Document, key: tuple[Any, ...
 
 
 def sealed_form(live: LiveCollection, document: Document, key: tuple[Any, ...], before: Document | None) -> Document:
-    """Return a document with its fields sealed under the present key; see ``Sealer.settled``.
+    """Return a document with its fields sealed under the present key, and the blind values that are stored.
 
-    Raises SchemaMismatchError without this key.
+    See ``Sealer.settled`` and ``without_unused``. Raises SchemaMismatchError without this key.
     """
     sealer = live.schema.sealer
     if sealer is None or (live.encryption is None and not live.schema.encrypted):
@@ -141,14 +142,15 @@ def sealed_form(live: LiveCollection, document: Document, key: tuple[Any, ...], 
         raise problem
     assert live.encryption is not None, "else there is a problem"
     made: Document = sealer.settled(document, before, key, live.encryption.current)
-    return made
+    return without_unused(live, made)
 
 
 def listed_form(live: LiveCollection, document: Document, key: tuple[Any, ...]) -> Document:
     """Return the document of an old version with its fields in the forms, and under the key, that the header lists.
 
-    It is the same object if it has them. Raises DecryptionError: a value that must be changed cannot be opened;
-    SchemaMismatchError: this process was opened without keys, or does not have the present one.
+    It has no blind values that no index needs. It is the same object if it has them. Raises DecryptionError: a
+    value that must be changed cannot be opened; SchemaMismatchError: this process was opened without keys, or does
+    not have the present one.
     """
     listed, sealer = live.encryption, live.schema.sealer
     held = sealed_names(document)
@@ -165,7 +167,7 @@ def listed_form(live: LiveCollection, document: Document, key: tuple[Any, ...]) 
     sealed = [name for name, since in listed.fields.items() if version < since]
     plain = [name for name, since in listed.plain.items() if version < since]
     made: Document = sealer.brought(document, key, sealed, plain, listed.current)
-    return made
+    return without_unused(live, made)
 
 
 def require_known_version(live: LiveCollection, document: Document, pk: bytes) -> None:
@@ -243,12 +245,9 @@ def recomputed(context: Context, live: LiveCollection, row: Row) -> RecomputedRe
         if failed is not None and failed.stored_as not in held:
             return None  # an index that is being built lists it as a violation
         raise
-    made = document[RESERVED_FIELD]["c"]
-    wrong = tuple(
-        name
-        for name, computed in declared.items()
-        if computed.stored_as in held and not same_stored(held[computed.stored_as], made[computed.stored_as])
-    )
+    made = document.get(RESERVED_FIELD, {}).get("c", {})
+    both = {name: one.stored_as for name, one in declared.items() if one.stored_as in held and one.stored_as in made}
+    wrong = tuple(name for name, column in both.items() if not same_stored(held[column], made[column]))
     return RecomputedRecord(document, *context.codec.encode_document(document), wrong) if wrong else None
 
 
