@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal, Protocol, cast
 
 from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
-from kvmodels.codecs.v8 import codec as v8
+from kvmodels.codecs.other_codecs import v8_codec
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.url import default_codec, open_engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, UnsupportedError
@@ -27,20 +27,7 @@ Durability = Literal["commit", "relaxed"]
 NOTHING_RESERVED: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def _v8_codec() -> ValueCodec:
-    try:
-        return v8.V8Codec()
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] != "v8serialize":
-            raise
-        raise UnsupportedError(
-            "the codec v8 needs a package that is not installed",
-            reason="v8serialize",
-            hint="Install it: pip install 'kvmodels[v8-codec]'.",
-        ) from missing
-
-
-_CODECS: Final[Mapping[str, Callable[[], ValueCodec]]] = MappingProxyType({"msgpack": MsgpackCodec, "v8": _v8_codec})
+_CODECS: Final[Mapping[str, Callable[[], ValueCodec]]] = MappingProxyType({"msgpack": MsgpackCodec, "v8": v8_codec})
 
 
 def store_format(codec: str, reserved: Mapping[str, str] = NOTHING_RESERVED) -> StoreFormat:

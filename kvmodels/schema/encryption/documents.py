@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, cast
 
 from kvmodels.codecs.msgpack import ValueCodec
+from kvmodels.codecs.other_codecs import codec_of
 from kvmodels.codecs.sealing import cipher
 from kvmodels.codecs.sealing.key_ring import KeyCache
 from kvmodels.errors import DecodeError, DecryptionError, SchemaMismatchError
@@ -137,7 +138,8 @@ class Sealer:
         """Return the stored value in a sealed one. Raises DecryptionError."""
         plain = self.opened_bytes(field, key, pk, sealed)
         try:
-            return self._codec.decode(plain[1:], plain[0])
+            # A dump of a store with another codec is loaded without opening what is sealed.
+            return codec_of(plain[0], self._codec).decode(plain[1:], plain[0])
         except (DecodeError, IndexError) as error:
             raise self.refusal("a value of an encrypted field is damaged", field, key, None) from error
 
