@@ -1,5 +1,7 @@
 """Indexes over odd shapes: optional models in lists, lists in optional models, None in tuples, Enums, unusual numbers.
 
+Vectors are of two lengths, and one is of zeros, so that an index refuses some of them.
+
 Each index has a second definition under its name, which a later release declares. A class that has any of them is made
 by ``release``; ``SPEC`` is what the oracle has to know of all.
 """
@@ -16,8 +18,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel
 
-from kvmodels import Field, KvModel, PrimaryKey, Q, Unique
-from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueConstraint
+from kvmodels import Field, KvModel, PrimaryKey, Q, Unique, Vector, VectorIndex
+from kvmodels.schema.declare.declarations import AggregateIndex, DeclaredIndex, Index, UniqueConstraint
 from kvmodels.schema.declare.markers import MultiIndexed
 from tests.oracle import CollectionSpec, spec_of
 
@@ -73,10 +75,11 @@ class Shape(KvModel, abstract=True):
     day: date | None = None
     ratio: float = 0.0
     anything: Any = None
+    look: Vector | None = None
 
 
 POSITIVE = Q(number__gt=0)
-INDEXES: Mapping[str, tuple[Index | AggregateIndex, ...]] = {
+INDEXES: Mapping[str, tuple[DeclaredIndex, ...]] = {
     "items": (Index("items", name="items"), Index("items", "text", name="items")),
     "covering": (
         Index("-items", "-number", include=("branch", "anything"), name="covering"),
@@ -136,6 +139,10 @@ INDEXES: Mapping[str, tuple[Index | AggregateIndex, ...]] = {
         AggregateIndex(sums=("number",), where=Q(branch__leaf__kind__isnull=False), name="total"),
         Index("number", name="total"),
     ),
+    "look": (
+        VectorIndex("look", dim=2, store="int8", group="colours", name="look"),
+        VectorIndex("look", dim=3, metric="l2", where=POSITIVE, name="look"),
+    ),
 }
 """By name, the definition of the first release that has it, and that of a later one."""
 
@@ -194,4 +201,5 @@ def values(rng: random.Random, n: int) -> dict[str, Any]:
         "day": rng.choice([None, date(2020, 1, 1), date(2021, 5, 5)]),
         "ratio": rng.choice([0.0, -0.0, 1.5, -1.5]),
         "anything": rng.choice([None, 1, 1.0, True, [1, {"a": [2]}], {"x": {1, 2}}, b"z"]),
+        "look": rng.choice([None, None, Vector([1, 2]), Vector([-2, 1]), Vector([0, 1, 3]), Vector([0, 0])]),
     }
