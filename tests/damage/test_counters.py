@@ -207,7 +207,7 @@ def test_rebuilt_indexes_of_every_kind_beside_writers_are_no_damage(house, reque
     reports = []
 
     def rebuild() -> None:
-        for name in ("per_species", "by_tag", "grown", "word", "stays"):
+        for name in ("per_species", "by_tag", "grown", "word", "stays", "alike"):
             house.db.drop_index(Resident, name)
             house.db.build_indexes(Resident)
 

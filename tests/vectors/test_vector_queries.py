@@ -47,7 +47,7 @@ def check_queries(db: Database, records: list[Doc], chance: Random, queries: int
         wanted = expected(asked, records)
         query = ranked(db[Doc], asked, asked.by)
         start, stop = sorted(chance.sample(range(min(len(records), 900)), 2))
-        stop = chance.choice([1, 3, stop])
+        stop = chance.choice([1, 3, 10, 30, stop])
         start = min(start, stop)
         hits = query[:stop].to_list()
         check_answer(asked, hits, wanted[:stop], records)
