@@ -87,7 +87,7 @@ def select_ranked(query: Query, given: Sequence[FieldName]) -> tuple[SelectedFie
         selected = tuple(one if isinstance(one, SelectedField) else _selected(query.schema, one) for one in names)
     if any(one.label == label and one != rank for one in selected):
         raise InvalidArgumentError(
-            f"a field of the model has the name of the {label}",
+            "a field of the model has the name of the value that a ranked query adds",
             argument="values" if given else "columns",
             value=label,
             hint=f'Name other fields, as in values("id", "{label}"): {label!r} is the {label} of the query there.',

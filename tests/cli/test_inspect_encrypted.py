@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,8 +25,8 @@ from kvmodels import (
     Vector,
     VectorIndex,
 )
-from kvmodels.cli.model_source import model_source
 from tests.cli.conftest import Run
+from tests.encryption.test_index_generations import model
 
 RING = KeyRing({1: bytes(range(32)), 3: bytes(32)})
 
@@ -56,7 +55,7 @@ class Letter(KvModel, collection="letters"):
     id: PrimaryKey[int]
     scan: Blob
     copy_of: Blob | None = None
-    topic: Vector[2] | None = None
+    topic: Vector[2] | None = None  # type: ignore[type-arg,valid-type]
 
     class Meta:
         indexes = (VectorIndex("topic"),)
@@ -82,19 +81,19 @@ def test_encrypted_fields_are_printed_with_their_indexes(run: Run, folder: Path,
     with Database("sealed.db", models=[Patient], keys=RING) as db:
         first = Patient(id=1, name="Ada", insurance="I-1", passport="P", tags=["x"], remarks=[Remark(text="tired")])
         db[Patient].insert(first)
-    (model,) = printed(run, folder, "sealed.db")["MODELS"]
-    with Database("sealed.db", models=[model], keys=RING) as db:
+    (found,) = printed(run, folder, "sealed.db")["MODELS"]
+    with Database("sealed.db", models=[found], keys=RING) as db:
         assert [step.subject for step in db.plan().steps] == ["remarks"], "a nested model has no class here"
         assert all(one.declared for one in db.indexes())
-        patients: Any = db[model]
-        for found in (
+        patients: Any = db[found]
+        for one in (
             patients.get(insurance="i-1"),
             patients.get(passport="P"),
             patients.filter(city="Rome").first(),
             patients.filter(tags__contains="x").first(),
             patients.filter(ward="a", city="Rome").order_by("bed").first(),
         ):
-            assert (found.id, found.name, found.remarks) == (1, "Ada", [{"text": "tired"}])
+            assert (one.id, one.name, one.remarks) == (1, "Ada", [{"text": "tired"}])
         patients.patch(1, name="Eve")
     with Database("sealed.db", models=[Patient], keys=RING) as db:
         assert db[Patient].get(1) == first.model_copy(update={"name": "Eve"})
@@ -121,22 +120,23 @@ def test_files_and_vectors_are_printed_with_their_types(run: Run, folder: Path, 
     monkeypatch.syspath_prepend(str(folder))
     with Database("letters.db", models=[Letter]) as db:
         db[Letter].create(id=1, scan=Blob(b"Dear Ada"), topic=[0.5, 1])
-    (model,) = printed(run, folder, "letters.db")["MODELS"]
-    with Database("letters.db", models=[model]) as db:
+    (found,) = printed(run, folder, "letters.db")["MODELS"]
+    with Database("letters.db", models=[found]) as db:
         assert db.plan().is_current
-        letters: Any = db[model]
+        letters: Any = db[found]
         letters.create(id=2, scan=Blob(b"Dear Eve"), copy_of=letters.get(1).scan, topic=[1, 0.5])
         with letters.get(2).copy_of.open() as file:
             assert file.read() == b"Dear Ada"
-        assert [found.record.id for found in letters.similar("topic", [0.5, 1])[:1]] == [1]
+        assert [hit.record.id for hit in letters.similar("topic", [0.5, 1])[:1]] == [1]
         assert db.check(blobs=True).ok
 
 
 def test_a_nested_model_with_the_name_of_a_type_is_none(run: Run, folder: Path):
+    declared: Any = type(KvModel)
     nested = type("Blob", (BaseModel,), {"__annotations__": {"text": str}})
     annotations = {"id": PrimaryKey[int], "scan": nested}
-    model = type(KvModel)("Holder", (KvModel,), {"__annotations__": annotations}, collection="holders")
-    with Database("nested.db", models=[model]):
+    holder = declared("Holder", (KvModel,), {"__annotations__": annotations}, collection="holders")
+    with Database("nested.db", models=[holder]):
         pass
     assert "    scan: Any\n" in run("inspect", "-d", "nested.db").stdout
 
@@ -148,15 +148,23 @@ def test_an_unknown_fold_of_an_encrypted_field_is_a_comment(run: Run, folder: Pa
     assert "    word: Encrypted[str]\n    # not declared here: index word (word)\n" in text
 
 
-def test_the_indexes_of_several_keys_are_one_declaration():
-    with Database("memory://", models=[Patient], keys=RING) as db:
-        indexes = db.indexes()
-        by_name = {one.index.name: one for one in indexes}
-        unique = by_name["insurance"]
-        column = replace(unique.index.columns[0], blind=2)
-        other = replace(unique, index=replace(unique.index, name="insurance~blind2", columns=(column,)))
-        text = model_source(db.collections(), (other, unique))
-    declared = "Annotated[Annotated[str, Encrypted(index_key=(2, 1))], Unique(key=str.casefold, name='insurance', "
-    assert f"    insurance: {declared}" in text
-    assert "~" not in text
-    assert "UniqueConstraint" not in text
+@pytest.mark.parametrize("keys", [1, 2, (2, 1), (1, 2)], ids=str)
+def test_the_indexes_of_several_keys_are_one_declaration(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, keys: int | tuple[int, ...]
+):
+    monkeypatch.syspath_prepend(str(folder))
+    ring = KeyRing({1: bytes(range(32)), 2: bytes(32)})
+    declared = model(keys)
+    store = f"keys_{'_'.join(map(str, keys)) if isinstance(keys, tuple) else keys}.db"
+    with Database(store, models=[declared], keys=ring) as db:
+        db[declared].create(id=1, passport="P-1", city="Rome", tags=["a"])
+    names = printed(run, folder, store)
+    (found,) = names["MODELS"]
+    with Database(store, models=[found], keys=ring) as db:
+        assert db.plan().is_current
+        assert all(one.declared for one in db.indexes())
+        guests: Any = db[found]
+        assert guests.get(passport="p-1").id == guests.filter(tags__contains="a").first().id == 1
+        guests.patch(1, room="2", city="Oslo")
+        assert [one.id for one in guests.filter(floor=0, city="Oslo")] == [1]
+        assert db.check().ok

@@ -6,7 +6,18 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from kvmodels import Database, Encrypted, Field, Indexed, KvModel, ModelDefinitionError, PrimaryKey, upgrade
+from kvmodels import (
+    Database,
+    Encrypted,
+    Field,
+    Index,
+    Indexed,
+    KvModel,
+    ModelDefinitionError,
+    PrimaryKey,
+    describe,
+    upgrade,
+)
 from tests.encryption.models import RING
 
 
@@ -106,3 +117,18 @@ def test_an_upgrade_gets_plain_values_and_renames_a_sealed_field():
         with Database(url, models=[Second], keys=RING) as db:
             assert db.rotate(Second, to=2).complete, "the undeclared field is bound to the new primary key"
             assert (key, moved["seal"] != stored["seal"]) == (2, True)
+
+
+def test_fields_with_different_index_keys_share_an_index():
+    class Guest(KvModel, collection="guests"):
+        id: PrimaryKey[int]
+        town: Encrypted[str | None]
+        city: Annotated[str | None, Encrypted(index_key=2)] = Field(default=None)
+
+        class Meta:
+            indexes = (Index("town", "city"),)
+
+    assert [index.name for index in describe(Guest).indexes] == ["town_city~blind1_2"]
+    with Database("memory://", models=[Guest], keys=RING) as db:
+        db[Guest].create(id=1, town="Rome", city="Oslo")
+        assert db[Guest].get(town="Rome", city="Oslo").id == 1

@@ -6,7 +6,7 @@ Rules of this module: as for the other markers, metadata at run time and a descr
 
 from __future__ import annotations
 
-from typing import Any, Never, TypeVar, overload
+from typing import Any, Final, Never, TypeVar, overload
 
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels.codecs.sealing.key_ring import LARGEST_ID
@@ -15,6 +15,10 @@ from kvmodels.schema.declare.expressions import FieldRef
 from kvmodels.schema.declare.markers import FieldMarker
 
 T = TypeVar("T")
+
+_HINT: Final = (
+    "Give the id of a key of the ring, index_key=2, or both ids while an index moves to another key, index_key=(2, 1)."
+)
 
 
 class Encrypted(FieldMarker[T]):
@@ -39,18 +43,13 @@ class Encrypted(FieldMarker[T]):
     def __init__(self, *, index_key: int | tuple[int, ...] = 1, **unknown: Never) -> None:
         self._refuse_unknown(unknown)
         given: tuple[Any, ...] = index_key if type(index_key) is tuple else (index_key,)
-        for message, is_wrong in (
-            ("the id of a key is not a whole number from 1 on", not all(map(_is_id, given))),
-            ("an encrypted field has no index key", not given),
-            ("an encrypted field has one index key twice", len(set(map(repr, given))) < len(given)),
-        ):
-            if is_wrong:
-                raise ModelDefinitionError(
-                    message,
-                    option=f"Encrypted(index_key={short_repr(index_key)})",
-                    hint="Give the id of a key of the ring, index_key=2, or both ids while an index moves to another "
-                    "key, index_key=(2, 1).",
-                )
+        option = f"Encrypted(index_key={short_repr(index_key)})"
+        if not all(map(_is_id, given)):
+            raise ModelDefinitionError("the id of a key is not a whole number from 1 on", option=option, hint=_HINT)
+        if not given:
+            raise ModelDefinitionError("an encrypted field has no index key", option=option, hint=_HINT)
+        if len(set(given)) < len(given):
+            raise ModelDefinitionError("an encrypted field has one index key twice", option=option, hint=_HINT)
         self.index_key = index_key
         self.index_keys: tuple[int, ...] = given
 

@@ -90,11 +90,11 @@ def under_its_keys(index: IndexDefinition) -> IndexDefinition:
 
 
 def distinct(indexes: Iterable[IndexDefinition]) -> Iterator[IndexDefinition]:
-    """Yield indexes without those that have the columns of an earlier one."""
-    seen: set[tuple[Column, ...]] = set()
+    """Yield the indexes of one declaration without those that have the keys, and so the name, of an earlier one."""
+    seen: set[str] = set()
     for index in indexes:
-        if index.columns not in seen:
-            seen.add(index.columns)
+        if index.name not in seen:
+            seen.add(index.name)
             yield index
 
 
