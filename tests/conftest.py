@@ -31,7 +31,7 @@ from kvmodels.engines.connect.engine import ConnectEngine
 from kvmodels.engines.etcd.engine import EtcdEngine
 from kvmodels.engines.memory import engine as memory
 from kvmodels.engines.postgres.engine import PostgresEngine
-from tests import connect_suites, general_suites, limited_suites, part_suites, server_suites
+from tests import check_suites, connect_suites, general_suites, limited_suites, part_suites, server_suites
 from tests.connect.denokv import DenokvServer
 from tests.connect.stores import SERVED, ConnectStores, Serve, on_denokv, on_own_servers, on_scripted_servers
 from tests.drawing import ALL, HALF
@@ -216,13 +216,26 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pycollect_makemodule(module_path: Path) -> Generator[None, pytest.Module, pytest.Module]:
-    """Give the fixtures of further runs to the modules that have some: a fixture takes a test 0.2 milliseconds."""
+    """Give the fixtures of further runs to the modules that have some: a fixture takes a test 0.2 milliseconds.
+
+    A module that is left to `make check` gets its mark.
+    """
     module = yield
     if module_path.is_relative_to(TESTS):
         name = ".".join(("tests", *module_path.relative_to(TESTS).with_suffix("").parts))
         for fixture in (fixture for fixture, suites in FURTHER.items() if name in suites):
             module.add_marker(pytest.mark.usefixtures(fixture))
+        if name in check_suites.LEFT_TO_CHECK:
+            module.add_marker(pytest.mark.servers)
     return module
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> None:
+    """Mark a test that is left to `make check`."""
+    module = collector.getparent(pytest.Module)
+    if module is not None and f"{module.obj.__name__}::{name}" in check_suites.LEFT_TO_CHECK:
+        pytest.mark.servers(obj)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -235,7 +248,7 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
 def pytest_generate_tests_asked_for(metafunc: pytest.Metafunc) -> Generator[None]:
     """Make no test that `-m` deselects, or that is further in two ways: of 37,000 tests `make test` has half."""
     yield
-    _leave_lmdb_to_test_servers(metafunc)
+    _leave_files_to_test_servers(metafunc)
     kept = [one for one in metafunc._calls if not _is_superfluous(one)]
     if _asked_for(metafunc.config, [SimpleNamespace(marks=list(metafunc.definition.iter_markers()))]):
         kept = _asked_for(metafunc.config, kept)
@@ -245,17 +258,24 @@ def pytest_generate_tests_asked_for(metafunc: pytest.Metafunc) -> Generator[None
     metafunc._calls = kept or metafunc._calls[:1]
 
 
-def _leave_lmdb_to_test_servers(metafunc: pytest.Metafunc) -> None:
-    """Mark the calls on LMDB of a test of models that runs on another engine too."""
-    on_lmdb = [one for one in metafunc._calls if "lmdb" in _engines(one)]
-    if metafunc.module.__name__.split(".")[1] in ENGINE_BY_ENGINE or len(on_lmdb) == len(metafunc._calls):
+def _leave_files_to_test_servers(metafunc: pytest.Metafunc) -> None:
+    """Mark the calls on LMDB of a test of models that has others, and those on SQLite of one that runs in memory."""
+    if metafunc.module.__name__.split(".")[1] in ENGINE_BY_ENGINE:
         return
-    for call in on_lmdb:
-        call.marks.append(pytest.mark.servers.mark)
+    calls = [(one, _engines(one)) for one in metafunc._calls]
+    elsewhere = any("lmdb" not in engines for _, engines in calls)
+    in_memory = any("memory" in engines and "sqlite" not in engines and not _is_left(one) for one, engines in calls)
+    for call, engines in calls:
+        if ("lmdb" in engines and elsewhere) or ("sqlite" in engines and in_memory):
+            call.marks.append(pytest.mark.servers.mark)
+
+
+def _is_left(callspec: Any) -> bool:
+    return any(mark.name in ("servers", "soak") for mark in callspec.marks)
 
 
 def _engines(callspec: Any) -> set[str]:
-    return {value.split("-")[0] for value in callspec.params.values() if isinstance(value, str)}
+    return {re.split("[-:]", value)[0] for value in callspec.params.values() if isinstance(value, str)}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -32,21 +32,8 @@ SUITES = frozenset(
 IN_THE_SOAK = frozenset({"tests.query.test_brute_force"})
 """Whose second run is left to the soak."""
 
-IN_TEST_SERVERS = frozenset(
-    {
-        "tests.geo.test_geo_queries",
-        "tests.kinds.test_exclusion_queries",
-        "tests.kinds.test_exclusions_at_random",
-        "tests.kinds.test_interval_queries",
-        "tests.kinds.test_trigram_queries",
-        "tests.query.test_distinct",
-        "tests.query.test_moving_records",
-        "tests.ranks.test_drawn_boards",
-        "tests.search.test_ranked_searches",
-        "tests.search.test_search_lookups",
-    }
-)
-"""Whose second run is left to `make test-servers`: drawn queries, of which `make test` has some modules."""
+IN_TEST_SERVERS = SUITES - IN_THE_SOAK - {"tests.bulk.test_upserts", "tests.query.test_covering"}
+"""Whose second run is left to `make test-servers`: `make test` has one of writes and one of queries."""
 
 ABOUT_FAST_KINDS = {
     "tests.bulk.test_direct_batches": 2,

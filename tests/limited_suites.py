@@ -70,22 +70,20 @@ IN_THE_SOAK = {
     "tests.query.test_aggregate",
     "tests.query.test_pages",
 }
-"""Whose second run is left to the soak: of each flow whose requests grow with its work, `make test` has one module."""
+"""Whose second run is left to the soak: of each flow whose requests grow with its work, `make check` has one module."""
 
-IN_TEST_SERVERS = {
-    "tests.damage.test_entries",
-    "tests.geo.test_geo_queries",
-    "tests.kinds.test_exclusion_queries",
-    "tests.kinds.test_exclusions_at_random",
-    "tests.kinds.test_interval_queries",
-    "tests.kinds.test_trigram_queries",
-    "tests.ranks.test_drawn_boards",
-    "tests.references.test_cascades_at_random",
-    "tests.search.test_ranked_searches",
-    "tests.search.test_search_lookups",
-    "tests.vectors.test_vector_queries",
-}
-"""Whose second run is left to `make test-servers`: `make test` has that of `test_ranked_queries` and `test_unions`."""
+IN_TEST_SERVERS = (
+    SUITES.keys()
+    - IN_THE_SOAK
+    - {
+        "tests.evolution.test_plan",
+        "tests.hooks.test_hooks",
+        "tests.kinds.test_ranked_queries",
+        "tests.locks.test_locks",
+        "tests.transactions.test_checks",
+    }
+)
+"""Whose second run is left to `make test-servers`: `make test` has one for each set of limits."""
 
 ONCE = {
     # Its commit has more checks than the limits allow.

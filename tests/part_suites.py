@@ -20,15 +20,6 @@ ON_ETCD = "part-etcd"
 """Parts of stores on servers: in `make test-servers` for the modules that also run through a proxy, in the soak for the
 others; on etcd for the tests that run there."""
 
-IN_CHECK = frozenset(
-    {
-        "tests.queues.test_messages",
-        "tests.references.test_on_delete",
-        "tests.transactions.test_blocks",
-    }
-)
-"""Modules that run in a part in `make check`; all others of ``server_suites.SUITES`` do so in `make test-servers`."""
-
 OF_THE_STORE = frozenset(
     {
         "tests.copying.test_backup",
@@ -72,7 +63,7 @@ def parts_of(module: str, test: str, runs: list[Any]) -> list[Any]:
         servers = [*on_postgres(ON_POSTGRES), *[pytest.param(ON_ETCD, marks=run.marks) for run in on_etcd]]
     else:
         servers = in_the_soak(ON_POSTGRES, *[ON_ETCD for _ in on_etcd])
-    return [*([pytest.param(PART)] if module in IN_CHECK else in_test_servers(PART)), *servers, *over_connect]
+    return [*in_test_servers(PART), *servers, *over_connect]
 
 
 def without_rare_servers(module: str, parts: list[Any]) -> list[Any]:

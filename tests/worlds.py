@@ -18,9 +18,9 @@ def in_test_servers(*values: object) -> list[Any]:
 
 
 ENGINE_BY_ENGINE = frozenset({"contract", "engines", "kit", "kv", "robustness", "stateful", "unit"})
-"""Folders whose tests run on LMDB in `make test`.
+"""Folders whose tests run on SQLite and LMDB in `make test`: of engines, keys, and random verbs of models.
 
-In the others it is left to `make test-servers`: both file engines have one driver, and the contract is the same.
+In the others, a test that runs in memory too is left to `make test-servers` on files: models ask all engines alike.
 """
 
 WORLDS = [
