@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from kvmodels import (
+    Creation,
     Database,
     Encrypted,
     Field,
@@ -14,6 +16,7 @@ from kvmodels import (
     Indexed,
     KvModel,
     ModelDefinitionError,
+    Partial,
     PrimaryKey,
     describe,
     upgrade,
@@ -132,3 +135,26 @@ def test_fields_with_different_index_keys_share_an_index():
     with Database("memory://", models=[Guest], keys=RING) as db:
         db[Guest].create(id=1, town="Rome", city="Oslo")
         assert db[Guest].get(town="Rome", city="Oslo").id == 1
+
+
+class Passenger(KvModel, collection="passengers"):
+    id: PrimaryKey[int]
+    name: Encrypted[str]
+    seat: Encrypted[Seat | None] = Field(default=None)
+
+
+class Seat(BaseModel):
+    row: int
+
+
+def test_a_class_that_names_a_later_one_hides_its_values_before_any_database():
+    class NewPassenger(Creation[Passenger]):
+        """Derived before the class is compiled."""
+
+    models: list[Any] = [NewPassenger, Partial[Passenger], Passenger]
+    for model in models:
+        assert "Planted" not in repr(model(id=1, name="Planted"))
+        for field in ({"name": ["Planted"]}, {"seat": {"row": "Planted"}}):
+            with pytest.raises(ValidationError) as caught:
+                model(**{"id": 1, "name": "x", **field})
+            assert "Planted" not in str(caught.value)

@@ -31,6 +31,7 @@ from kvmodels.schema.declare.many_to_many import declare_relations, relations_of
 from kvmodels.schema.declare.markers import Field, refuse_marker_default
 from kvmodels.schema.declare.on_write import AutoNow, AutoNowAdd, Version, check_hooks, no_hook, refuse_verb_keyword
 from kvmodels.schema.definition import definition, variants
+from kvmodels.schema.encryption import fields as encryption
 from kvmodels.schema.instances import (
     FIELDS_SET,
     STATE_SLOT,
@@ -168,6 +169,12 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
         keywords = {"collection": collection, "abstract": abstract, "discriminator": discriminator}
         type.__setattr__(cls, _KEYWORDS, {k: v for k, v in keywords.items() if v is not None and v is not False})
         super().__init_subclass__()
+
+    @classmethod
+    def __pydantic_on_complete__(cls) -> None:
+        super().__pydantic_on_complete__()
+        if _OPTIONS in cls.__dict__:  # its annotations name a later class; any other class is compiled by _finish
+            encryption.hide_values(cls)
 
     @property
     def pk(self) -> Any:

@@ -28,6 +28,7 @@ from kvmodels.schema.declare.blob import Blob
 from kvmodels.schema.declare.markers import FieldMarker, PrimaryKey
 from kvmodels.schema.declare.on_write import automatic_of
 from kvmodels.schema.definition.forms import require_no_fields
+from kvmodels.schema.encryption import fields as encryption
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -207,6 +208,7 @@ def derived_body(kind: type[RequestBody[Any]], model: type[BaseModel]) -> type[A
 def _made(kind: type[RequestBody[Any]], model: type[BaseModel]) -> type[Any]:
     if not model.__pydantic_complete__:
         model.model_rebuild()
+    encryption.hide_values(model)
     field_of, named, described = (
         (_partial_field, "{}Patch", "Changes of {}: fields that are left out stay as they are.")
         if issubclass(kind, Partial)
