@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from hashlib import sha256
+from json import dumps
 from typing import Any, ClassVar
 
 import pytest
 
-from kvmodels import Database, Field, IndexNotReadyError, KvModel, PrimaryKey, Q, Vector, VectorIndex
+from kvmodels import (
+    Database,
+    Field,
+    IndexNotReadyError,
+    KvModel,
+    PrimaryKey,
+    Q,
+    SchemaMismatchError,
+    Vector,
+    VectorIndex,
+)
 from tests.oracle import audit, read_store, spec_of
 from tests.vectors.queries import exact
 
@@ -122,3 +135,41 @@ def test_vectors_of_another_length_keep_the_next_index_pending_until_they_are_ch
             assert found(db[later].similar("near", [2, 1, 0])) == expected("cosine")
             assert audit(read_store(db.kv), [spec_of(later)]) == []
             assert db.check().ok
+
+
+HEADER = ("__kvmodels__", "header")
+NEWER: Mapping[str, dict[str, Any]] = {
+    "a metric": {"metric": "hamming"},
+    "a store": {"store": "int4"},
+    "another option": {"lists": 16},
+    "a length that is none": {"dim": "many"},
+}
+
+
+@pytest.mark.parametrize("options", NEWER.values(), ids=NEWER)
+def test_an_option_of_a_newer_release_refuses_writes_and_queries_by_vectors_alone(options: dict[str, Any]):
+    with filled("memory://") as db:
+        value = db.kv.get(HEADER).value
+        (index,) = [one for one in value["collections"]["texts"]["indexes"] if one["name"] == "near"]
+        index["signature"]["options"].update(options)
+        text = dumps(index["signature"], sort_keys=True, separators=(",", ":"))
+        index["hash"] = sha256(text.encode()).hexdigest()[:16]
+        db.kv.unsafe().set(HEADER, value)
+        for write in (
+            lambda: db[FIRST].create(id=9),
+            lambda: db[FIRST].patch(1, look=None),
+            lambda: db[FIRST].remove(1),
+            lambda: found(db[FIRST].similar("near", ORIGIN)),
+        ):
+            with pytest.raises(SchemaMismatchError):
+                write()
+        assert db[FIRST].get(1).look == Vector([3, 1])
+        assert db[FIRST].count() == len(VECTORS)
+        report = db.check()
+        assert report.ok
+        assert [reason for reason in report.unchecked if reason.startswith("texts.near: its description is unknown")]
+        assert db.drop_index(FIRST, "near")
+        db[FIRST].patch(1, look=None)
+        assert db.apply().complete
+        assert found(db[FIRST].similar("near", ORIGIN)) == expected("cosine", lambda key: key != 1)
+        assert audit(read_store(db.kv), [spec_of(FIRST)]) == []
