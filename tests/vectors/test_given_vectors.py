@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
 from kvmodels import Field, Indexed, InvalidValueError, KvModel, NoUsableIndexError, PrimaryKey, Vector, VectorIndex
 from tests.query.engines import watched
@@ -63,6 +64,13 @@ def test_an_attribute_that_was_set_to_numbers_is_a_list_in_json(given: Any):
     note.look = given
     assert note.model_dump_json() == '{"id":1,"team":0,"day":0,"look":[1.0,2.0]}'
     assert note.model_dump(mode="json")["look"] == [1.0, 2.0]
+
+
+def test_a_vector_without_an_annotation_is_a_list_in_json():
+    changes = {"look": (None, Vector([1, 2, 3, 4]))}
+    assert to_jsonable_python(changes, serialize_unknown=True) == {"look": [None, [1, 2, 3, 4]]}
+    assert TypeAdapter(Any).dump_json([Vector([1])]) == b"[[1.0]]"
+    assert TypeAdapter(Any).dump_python(changes) == changes
 
 
 def test_numpy_is_told_that_another_type_needs_a_copy():

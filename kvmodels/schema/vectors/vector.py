@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, cast, overload
 
 from pydantic import GetCoreSchemaHandler
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic_core import PydanticCustomError, SchemaSerializer, core_schema
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
@@ -69,6 +69,7 @@ class Vector(Sequence[float]):
     __slots__ = ("_data",)
 
     __kv_bytes__: ClassVar[bool] = True  # a document stores ``tobytes``
+    __pydantic_serializer__: ClassVar[SchemaSerializer]  # pydantic asks it for values whose annotation it does not know
 
     _data: bytes
 
@@ -261,4 +262,5 @@ def _context(error: InvalidValueError) -> dict[str, Any]:
     return {"message": error.message, "hint": error.hint or ""}
 
 
+Vector.__pydantic_serializer__ = SchemaSerializer(_core_schema(None))
 show_public_path(Vector)
