@@ -129,8 +129,10 @@ class TestEncryptedFields:
             assert (await db[Patient].get(1)).name == "Ada"
 
     def test_factories_make_encrypted_values(self, kv_db):
-        factory = type("PatientFactory", (KvFactory,), {"__model__": Patient})
-        made = factory.create_batch(kv_db, 5)
+        class PatientFactory(KvFactory[Patient]):
+            pass
+
+        made = PatientFactory.create_batch(kv_db, 5)
         assert [kv_db[Patient].get(one.id) for one in made] == made
 
 
