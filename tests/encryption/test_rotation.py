@@ -121,7 +121,7 @@ def test_an_interrupted_rotation_ends_with_a_dropped_collection(url: str):
         with pytest.raises(KeyboardInterrupt):
             db.rotate(Patient, to=1, progress=interrupt)
         other.drop_collection("patients")
-        assert [entry.key for entry in other.kv.unsafe().list(())] == [("__kvmodels__", "header")]
+        assert not [entry.key for entry in other.kv.unsafe().list(()) if "patients" in entry.key]
 
 
 def test_a_rotation_from_before_the_fields_were_plain_is_begun_again(url: str):
