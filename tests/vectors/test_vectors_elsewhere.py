@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pytest
-from fastapi import FastAPI
+from fastapi import Body, FastAPI
 from fastapi.testclient import TestClient
 
 from kvmodels import AsyncDatabase, Database, History, Hit, KvModel, PrimaryKey, UnknownFieldError, Vector, VectorIndex
@@ -103,6 +103,19 @@ def test_a_service_takes_and_returns_lists_of_numbers():
         assert client.post("/similar", json=[1, 2]).status_code == 422
         schema = client.get("/openapi.json").json()["components"]["schemas"]["Picture"]["properties"]["look"]
         assert schema["anyOf"][0] == {"type": "array", "items": {"type": "number"}, "minItems": 3, "maxItems": 3}
+
+
+def test_a_parameter_of_a_service_is_a_vector_and_a_dict_with_vectors_an_answer():
+    app = FastAPI(lifespan=lifespan(AsyncDatabase("memory://", models=[Picture])))
+
+    @app.post("/pictures")
+    async def create(pictures: AsyncRepo[Picture], body: Annotated[Vector[3], Body()]) -> list[dict[str, Any]]:  # type: ignore[type-arg,valid-type]
+        await pictures.create(id=1, look=body)
+        return await pictures.filter(album="a").allow_scan().values("id", "look").to_list()
+
+    with TestClient(app) as client:
+        assert client.post("/pictures", json=[1, 2, 0.5]).json() == [{"id": 1, "look": [1, 2, 0.5]}]
+        assert client.post("/pictures", json=[1, 2]).status_code == 422
 
 
 def test_the_admin_page_shows_a_vector_and_takes_it_back(db: Database):
