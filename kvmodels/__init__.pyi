@@ -19,9 +19,6 @@ from kvmodels.api._sync.ranked import RankedQuery as RankedQuery
 from kvmodels.api._sync.relations.links import Links as Links
 from kvmodels.api._sync.repository import Repository as Repository
 from kvmodels.api._sync.transaction import Transaction as Transaction
-from kvmodels.api.blob_files import BlobFile as BlobFile
-from kvmodels.api.blob_files import BlobStream as BlobStream
-from kvmodels.api.blob_files import OpenBlob as OpenBlob
 from kvmodels.api.settings import DatabaseSettings as DatabaseSettings
 from kvmodels.catalog.evolution import PlanStep as PlanStep
 from kvmodels.catalog.evolution import RefusedRecord as RefusedRecord
@@ -160,11 +157,14 @@ from kvmodels.runtime.observing.logs import QueryLog as QueryLog
 from kvmodels.runtime.observing.logs import SlowLog as SlowLog
 from kvmodels.runtime.observing.operation import FinishedOperation as FinishedOperation
 from kvmodels.runtime.observing.operation import Observer as Observer
+from kvmodels.schema.blobs.blob import Blob as Blob
+from kvmodels.schema.blobs.files import BlobFile as BlobFile
+from kvmodels.schema.blobs.files import BlobStream as BlobStream
+from kvmodels.schema.blobs.files import OpenBlob as OpenBlob
 from kvmodels.schema.compile.model import KvModel as KvModel
 from kvmodels.schema.compile.request_bodies import Creation as Creation
 from kvmodels.schema.compile.request_bodies import Partial as Partial
 from kvmodels.schema.declare.annotations import Stored as Stored
-from kvmodels.schema.declare.blob import Blob as Blob
 from kvmodels.schema.declare.declarations import AggregateIndex as AggregateIndex
 from kvmodels.schema.declare.declarations import Index as Index
 from kvmodels.schema.declare.declarations import UniqueConstraint as UniqueConstraint

@@ -39,7 +39,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("faults", "url"),
     ),
     "schema": (
-        ("declare", "geometry", "instances", "vectors", "words"),
+        ("blobs", "declare", "geometry", "instances", "vectors", "words"),
         ("definition",),
         ("arrow", "encryption"),
         ("filters",),
@@ -78,7 +78,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     "api": (
         (
             "atomic",
-            "blob_files",
+            "blobs",
             "core",
             "deno_file",
             "dump_files",

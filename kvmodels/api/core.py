@@ -53,10 +53,10 @@ from kvmodels.query.query import Query
 from kvmodels.runtime.observing import counters as counting
 from kvmodels.runtime.observing import observation as observing
 from kvmodels.schema import binding
+from kvmodels.schema.blobs.blob import BlobHome
 from kvmodels.schema.compile.links import link_models
 from kvmodels.schema.compile.polymorphic import collection_schema, root_of, view_of
 from kvmodels.schema.compile.targets import resolved_targets
-from kvmodels.schema.declare.blob import BlobHome
 from kvmodels.schema.definition.definition import ModelSchema
 
 _INDEX_HINT = "Give the name of an index, as explain() and db.check() show it."

@@ -38,7 +38,7 @@ from kvmodels.catalog.unknown import unknown_description
 from kvmodels.codecs.columns.base import ColumnCodec, descending, nullable
 from kvmodels.core.operations import PlainRow
 from kvmodels.errors import SchemaMismatchError
-from kvmodels.schema.declare.blob import BlobHome
+from kvmodels.schema.blobs.blob import BlobHome
 from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.definition.values import stored_name
 from kvmodels.schema.filters.operands import takes_as_given

@@ -18,8 +18,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from kvmodels.api.blob_files import OpenBlob
-from kvmodels.schema.declare.blob import Blob
+from kvmodels.schema.blobs.blob import Blob
 
 _PIECE: Final = 256 * 1024
 _RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)")
@@ -135,7 +134,7 @@ class BlobResponse(Response):
         """Yield the content of a range, read in the event loop or in threads, as the database does."""
         if start >= end:
             return
-        opened: OpenBlob = self._blob.open()
+        opened = self._blob.open()
         if opened.is_async:
             async with opened as stream:
                 await stream.seek(start)

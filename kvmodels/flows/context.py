@@ -29,7 +29,7 @@ from kvmodels.flows.retry_policy import RetryPolicy
 from kvmodels.flows.scans import ScanPolicy
 from kvmodels.flows.signals import Signals, TenantSignals
 from kvmodels.limits import Limits, Traits
-from kvmodels.schema.declare.blob import BlobHome
+from kvmodels.schema.blobs.blob import BlobHome
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.encryption.documents import sealing_ids
 

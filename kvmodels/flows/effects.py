@@ -38,7 +38,7 @@ from kvmodels.core.operations import (
 )
 from kvmodels.errors import CommitUnknownError
 from kvmodels.limits import Limits
-from kvmodels.schema.declare.blob_sources import ContentReader
+from kvmodels.schema.blobs.sources import ContentReader
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

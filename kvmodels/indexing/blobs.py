@@ -23,7 +23,7 @@ from kvmodels.errors import BlobGoneError, InvalidArgumentError
 from kvmodels.indexing.entries import NeedRows, RecordChange
 from kvmodels.indexing.rules import is_expired
 from kvmodels.indexing.versions import CommitMoment, ends_version
-from kvmodels.schema.declare.blob import StoredBlob, stored_blob
+from kvmodels.schema.blobs.stored import StoredBlob, stored_blob
 from kvmodels.schema.definition.definition import Document
 
 LOOSE_MS: Final = 24 * 60 * 60 * 1_000

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kvmodels import AsyncDatabase, Database, InvalidArgumentError
-from kvmodels.api.blob_files import SWEEP_EVERY_S
+from kvmodels.api.blobs.store import SWEEP_EVERY_S
 from kvmodels.api.core import DatabaseCore
 from kvmodels.catalog.keyspace import chunk_key, loose_key
 from kvmodels.core.keys import decode_key

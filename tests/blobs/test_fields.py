@@ -30,7 +30,7 @@ from kvmodels import (
     Unique,
     UniqueViolationError,
 )
-from kvmodels.api import blob_files
+from kvmodels.api.blobs import store
 from kvmodels.catalog import catalogue
 from kvmodels.catalog.keyspace import chunk_key
 from kvmodels.core.keys import decode_key
@@ -140,7 +140,7 @@ def test_a_range_read_fetches_only_its_chunks(monkeypatch: pytest.MonkeyPatch) -
     with Database("memory://", models=MODELS) as db:
         scan = db[Paper].create(id=1, scan=content(LONG * 3)).scan
         assert scan is not None
-        monkeypatch.setattr(blob_files, "read_chunks", noting)
+        monkeypatch.setattr(store, "read_chunks", noting)
         chunk = scan.stored.chunk
         with scan.open() as file:
             file.seek(5 * chunk - 2)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from kvmodels._support.naming import short_repr
-from kvmodels.api.blob_files import BlobStore
+from kvmodels.api.blobs.store import BlobStore
 from kvmodels.api.core import ObservedModel
 from kvmodels.api.opening import Opening
 from kvmodels.engines.contract import AsyncSnapshot, Engine, Snapshot
@@ -88,7 +88,7 @@ def blob_home(opening: Opening) -> BlobStore:
         with contextlib.suppress(EngineError):  # no thread can be started
             start_worker(partial(sweep, flow), "kvmodels-blobs")
 
-    return BlobStore(lambda flow: run(opening.open(), flow), is_async=True, start=start)
+    return BlobStore(lambda flow: run(opening.open(), flow), is_async=True, start=start, in_thread=in_thread)
 
 
 async def close_store(opening: Opening) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from kvmodels._support.naming import short_repr
-from kvmodels.api.blob_files import BlobStore
+from kvmodels.api.blobs.store import BlobStore
 from kvmodels.api.core import DatabaseCore, ObservedModel
 from kvmodels.api.opening import Opening
 from kvmodels.core.operations import Entry
@@ -72,7 +72,7 @@ def blob_home(opening: Opening) -> BlobStore:
         with contextlib.suppress(EngineError):  # no thread can be started
             start_worker(partial(sweep, flow), "kvmodels-blobs")
 
-    return BlobStore(lambda flow: run(opening.open(), flow), is_async=False, start=start)
+    return BlobStore(lambda flow: run(opening.open(), flow), is_async=False, start=start, in_thread=in_thread)
 
 
 def open_eagerly(open_: Callable[[], object]) -> None:

@@ -127,6 +127,7 @@ def _lines(found: StoreStats) -> list[dict[str, Any]]:
         for index in sorted(collection.indexes, key=lambda one: -one.entries.bytes):
             generation = "" if index.generation == 1 else f" (generation {index.generation})"
             lines.append(_line(f"{collection.name}.{index.name}{generation}", index.entries))
+    lines += [_line("blobs", found.blobs)] if found.blobs.rows else []
     lines += [
         {"part": "queue: ready", "rows": found.queue_ready},
         {"part": "queue: later", "rows": found.queue_later},

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from kvmodels.ext.blob_response import BlobResponse
-from kvmodels.schema.declare.blob import Blob
+from kvmodels.schema.blobs.blob import Blob
 
 FILE: Final = "file"
 """The parameter that names the field of a download."""

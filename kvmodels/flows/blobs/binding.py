@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from kvmodels.catalog.collection import LiveCollection, Loader
 from kvmodels.core.operations import PlainRow
-from kvmodels.schema.declare.blob import Blob
+from kvmodels.schema.blobs.blob import Blob
 
 T = TypeVar("T")
 

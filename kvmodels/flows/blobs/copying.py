@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kvmodels.errors import InvalidArgumentError
-from kvmodels.flows.blobs.reading import damaged, read_chunks
+from kvmodels.flows.blobs.reading import read_chunks
 from kvmodels.flows.blobs.upload import new_content, upload
 from kvmodels.flows.context import Context, writable_collection
 from kvmodels.flows.effects import Flow
 from kvmodels.indexing.blobs import blobs_in
-from kvmodels.schema.declare.blob import Blob, StoredBlob
+from kvmodels.schema.blobs.blob import Blob
+from kvmodels.schema.blobs.stored import StoredBlob, damaged
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import state_of
 

@@ -18,7 +18,7 @@ from kvmodels.errors import DecodeError
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, now, read, read_all, rows_at_once, try_commit
 from kvmodels.indexing.blobs import blobs_in, loose_row
-from kvmodels.schema.declare.blob import StoredBlob
+from kvmodels.schema.blobs.stored import StoredBlob
 from kvmodels.schema.definition.definition import Document
 
 ROWS_AT_ONCE: Final = 20

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from kvmodels.catalog.keyspace import chunk_key
 from kvmodels.core.operations import ReadRange, ReadResult
-from kvmodels.errors import BlobGoneError, DecodeError
+from kvmodels.errors import BlobGoneError
 from kvmodels.flows.effects import Flow, ReadPresent
-from kvmodels.schema.declare.blob import StoredBlob
+from kvmodels.schema.blobs.stored import StoredBlob, damaged
 
 
 def read_chunks(blob: StoredBlob, first: int, count: int) -> Flow[list[bytes]]:
@@ -38,13 +38,3 @@ def chunk_size(blob: StoredBlob, number: int) -> int:
 def gone(blob: StoredBlob) -> BlobGoneError:
     """Return the error for a blob whose content is not stored any more."""
     return BlobGoneError("the content of a blob is no longer stored", size=blob.size, sha256=blob.sha256.hex())
-
-
-def damaged(blob: StoredBlob, reason: str) -> DecodeError:
-    """Return the error for content that is not what was stored."""
-    return DecodeError(
-        "the stored content of a blob is damaged",
-        key=("__kvmodels__", "blob", blob.id),
-        reason=reason,
-        hint="Restore the store from a backup, or write the record again with the file.",
-    )

@@ -28,7 +28,8 @@ from kvmodels.flows.context import Context, pause_before
 from kvmodels.flows.effects import Commit, CommitApart, Flow, Pull, ReadPresent, now
 from kvmodels.indexing.blobs import LOOSE_MS, loose_row
 from kvmodels.limits import Limits
-from kvmodels.schema.declare.blob import DEFAULT_MAX_BYTES, Blob, StoredBlob
+from kvmodels.schema.blobs.blob import DEFAULT_MAX_BYTES, Blob
+from kvmodels.schema.blobs.stored import StoredBlob
 
 LARGE_CHUNK: Final = 256 * 1024
 SMALL_CHUNK: Final = 60 * 1024

@@ -23,7 +23,7 @@ from kvmodels.flows.context import Context, read_header
 from kvmodels.flows.effects import Flow, now, read, rows_at_once, try_commit
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.indexing.blobs import LOOSE_MS, blobs_in, loose_row
-from kvmodels.schema.declare.blob import StoredBlob
+from kvmodels.schema.blobs.stored import StoredBlob
 
 ROWS_AT_ONCE: Final = 500
 

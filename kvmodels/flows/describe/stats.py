@@ -18,7 +18,7 @@ from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels._support.notebooks import html
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import Header, StoredIndex, stored_entry_layouts
-from kvmodels.catalog.keyspace import RESERVED, also_prefix, counter_prefix, history_prefix, trash_prefix
+from kvmodels.catalog.keyspace import CHUNKS, RESERVED, also_prefix, counter_prefix, history_prefix, trash_prefix
 from kvmodels.core.keys import decode_key, encode_key, encode_part, key_successor
 from kvmodels.core.operations import GuardFailed, ReadRange, Row, after_prefix
 from kvmodels.core.truth import without_truth
@@ -30,6 +30,9 @@ from kvmodels.flows.evolution.throttle import Pace, SchemaProgress
 from kvmodels.flows.kv.dead_letters import count_dead_letters
 
 ROWS_AT_ONCE: Final = 500
+CHUNKS_AT_ONCE: Final = 16
+"""Rows of the content of files are large: 16 have up to 4 MiB."""
+
 SAMPLED_ROWS: Final = 100
 """The number of rows that an estimate reads from each end of a range."""
 
@@ -146,6 +149,7 @@ class StoreStats:
         locks_held: the number of locks that have a holder.
         lock_waiters: the number of tickets of waiters for locks.
         namespaces: the rows of all namespaces, with their own queues and locks.
+        blobs: the chunks of the content of files.
         library: other rows of the library, such as the catalogue and progress of schema changes.
         other: keys of the program, and rows below no collection of the catalogue.
         tenants: the rows of all tenants, with everything that is in them.
@@ -163,12 +167,13 @@ class StoreStats:
     library: RowStats
     other: RowStats
     tenants: RowStats = RowStats()
+    blobs: RowStats = RowStats()
     files: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def exact(self) -> bool:
         """Whether every row was read; otherwise sizes in bytes and numbers of deadlines are estimates."""
-        parts = (self.namespaces, self.library, self.other, self.tenants, *(one.total for one in self.collections))
+        parts = (*(part for _, part in self._others()), *(one.total for one in self.collections))
         return all(part.exact for part in parts)
 
     def __str__(self) -> str:
@@ -181,9 +186,7 @@ class StoreStats:
             lines += [f"  keys in use: {', '.join(map(str, collection.keys))}"] if collection.keys else []
         lines.append(f"queue: {self.queue_ready:,} ready, {self.queue_later:,} later, {self.dead_letters:,} dead")
         lines.append(f"locks: {self.locks_held:,} held, {self.lock_waiters:,} waiting")
-        named = (("namespaces", self.namespaces), ("library", self.library), ("other keys", self.other))
-        lines += [f"{name}: {part}" for name, part in named]
-        lines += [f"tenants: {self.tenants}"] if self.tenants.rows else []
+        lines += [f"{name}: {part}" for name, part in self._others()]
         lines += [f"{path}: {size:,} bytes" for path, size in self.files.items()]
         return "\n".join(lines)
 
@@ -204,6 +207,12 @@ class StoreStats:
                 yield f"{collection.name}.{index.name}", index.entries
             if collection.history is not None:
                 yield f"{collection.name}, old versions", collection.history
+        yield from self._others()
+
+    def _others(self) -> Iterator[tuple[str, RowStats]]:
+        """Yield the parts that belong to no collection; those of features that few stores have only if they do."""
+        if self.blobs.rows:
+            yield "blobs", self.blobs
         yield from (("namespaces", self.namespaces), ("library", self.library), ("other keys", self.other))
         if self.tenants.rows:
             yield "tenants", self.tenants
@@ -227,6 +236,7 @@ _OTHER: Final = _RangePart("other")
 _LIBRARY: Final = _RangePart("library")
 _TENANTS: Final = _RangePart("tenants")
 _NAMESPACES: Final = _RangePart("namespaces")
+_BLOBS: Final = _RangePart("blobs")
 _LOCKS: Final = _RangePart("locks")
 _READY: Final = _RangePart("ready")
 _LATER: Final = _RangePart("later")
@@ -249,7 +259,7 @@ def measure(context: Context, pace: Pace, *, exact: bool) -> Flow[StoreStats]:
             tally = tallies.get(part)
             stats = yield from _scanned(context, pace, (start, end, part), None if tally is None else tally.take)
         else:
-            stats = yield from _sampled(context, start, end)
+            stats = yield from _sampled(context, (start, end, part))
         found[part] = found.get(part, RowStats()) + stats
     dead_letters = yield from count_dead_letters(context.codec, context.limits)
     return StoreStats(
@@ -263,6 +273,7 @@ def measure(context: Context, pace: Pace, *, exact: bool) -> Flow[StoreStats]:
         library=found.get(_LIBRARY, RowStats()),
         other=found.get(_OTHER, RowStats()),
         tenants=found.get(_TENANTS, RowStats()),
+        blobs=found.get(_BLOBS, RowStats()),
     )
 
 
@@ -337,6 +348,7 @@ def _of_library(time: int) -> Iterator[_Range]:
     later = queue + encode_part(time + 1)
     yield queue, later, _READY
     yield later, after_prefix(queue), _LATER
+    yield CHUNKS, after_prefix(CHUNKS), _BLOBS
     for name, part in (("lock", _LOCKS), ("ns", _NAMESPACES), ("tenant", _TENANTS), ("announced", _TENANTS)):
         prefix = encode_key((RESERVED, name))
         yield prefix, after_prefix(prefix), part
@@ -347,7 +359,7 @@ def _scanned(context: Context, pace: Pace, one: _Range, take: Callable[[Sequence
     start, end, part = one
     total = RowStats()
     while True:
-        size = rows_at_once(context.limits, pace.size(ROWS_AT_ONCE))
+        size = rows_at_once(context.limits, pace.size(CHUNKS_AT_ONCE if part is _BLOBS else ROWS_AT_ONCE))
         result = yield from read((ReadRange(start, end, size),))
         rows = result.ranges[0]
         if not rows:
@@ -363,9 +375,10 @@ def _scanned(context: Context, pace: Pace, one: _Range, take: Callable[[Sequence
         )
 
 
-def _sampled(context: Context, start: bytes, end: bytes) -> Flow[RowStats]:
+def _sampled(context: Context, one: _Range) -> Flow[RowStats]:
     """Count the rows of a range, and read some from both ends."""
-    size = rows_at_once(context.limits, SAMPLED_ROWS)
+    start, end, part = one
+    size = rows_at_once(context.limits, CHUNKS_AT_ONCE if part is _BLOBS else SAMPLED_ROWS)
     result = yield from read((ReadRange(start, end, size),))
     first = result.ranges[0]
     if len(first) < size:

@@ -26,7 +26,7 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, read, read_row
 from kvmodels.flows.transfer.dumped_lines import DumpedChunk, DumpedRecord
 from kvmodels.indexing.blobs import blobs_in
-from kvmodels.schema.declare.blob import StoredBlob
+from kvmodels.schema.blobs.stored import StoredBlob
 from kvmodels.schema.definition.definition import Document, ModelSchema
 
 CHUNKS_AT_ONCE = 4

@@ -35,7 +35,7 @@ from kvmodels.flows.transfer.blobs import DumpedBlobs, is_chunk, require_droppab
 from kvmodels.indexing.blobs import blobs_in
 from kvmodels.indexing.loaded_versions import history_of
 from kvmodels.limits import Limits
-from kvmodels.schema.declare.blob import StoredBlob
+from kvmodels.schema.blobs.stored import StoredBlob
 from kvmodels.schema.definition.definition import ModelSchema
 
 

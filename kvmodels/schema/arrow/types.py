@@ -24,8 +24,8 @@ from typing_extensions import get_type_hints, is_typeddict
 from kvmodels.codecs.columns.registry import column_codec
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.arrow.packages import arrow
+from kvmodels.schema.blobs.blob import Blob
 from kvmodels.schema.declare.annotations import Plain, container_kind, is_root, is_union, plain, type_name
-from kvmodels.schema.declare.blob import Blob
 from kvmodels.schema.definition.collections import DICTS
 from kvmodels.schema.definition.fields import BY_TEXT, url_types
 from kvmodels.schema.definition.forms import item_type

@@ -9,9 +9,9 @@ from collections.abc import Collection
 from typing import Any
 
 from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.blobs.blob import Blob, decoded_blob, encoded_blob
 from kvmodels.schema.compile.options import ModelOptions
 from kvmodels.schema.declare.annotations import Plain
-from kvmodels.schema.declare.blob import Blob, decoded_blob, encoded_blob
 from kvmodels.schema.definition.forms import Form, optional
 
 

@@ -23,8 +23,8 @@ from kvmodels._support import suggest as spelling
 from kvmodels._support.annotations import own_annotations
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels.errors import InvalidArgumentError, ModelDefinitionError
+from kvmodels.schema.blobs.blob import Blob
 from kvmodels.schema.declare.annotations import plain
-from kvmodels.schema.declare.blob import Blob
 from kvmodels.schema.declare.markers import FieldMarker, PrimaryKey
 from kvmodels.schema.declare.on_write import automatic_of
 from kvmodels.schema.definition.forms import require_no_fields

@@ -18,6 +18,7 @@ from kvmodels._support.naming import short_repr
 from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.codecs.columns.registry import column_codec
 from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.blobs.blob import Blob
 from kvmodels.schema.compile.blobs import blob_form, check_blobs
 from kvmodels.schema.compile.columns import column_sources, declared_column, folded_field, naming, stored_source
 from kvmodels.schema.compile.defaults import refuse_invalid_defaults
@@ -28,7 +29,6 @@ from kvmodels.schema.compile.lasting_types import require_lasting_types
 from kvmodels.schema.compile.options import ModelOptions, options_of
 from kvmodels.schema.compile.record_codec import RecordCodec
 from kvmodels.schema.declare.annotations import Plain, Stored, are_same, literal_values, plain, type_name
-from kvmodels.schema.declare.blob import Blob
 from kvmodels.schema.declare.declarations import Index
 from kvmodels.schema.declare.markers import EntryMarker, FieldMarker, PrimaryKey
 from kvmodels.schema.declare.on_write import automatic_key, model_hooks, time_fields

@@ -35,8 +35,8 @@ from kvmodels.codecs.columns.scalars import DATETIME
 from kvmodels.core.ulid import ULID
 from kvmodels.core.values import KeyNumber
 from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.blobs.blob import Blob
 from kvmodels.schema.declare.annotations import Stored, container_kind, is_root, is_union, plain, type_name
-from kvmodels.schema.declare.blob import Blob
 from kvmodels.schema.declare.encrypted import Encrypted
 from kvmodels.schema.declare.markers import FieldMarker, refuse_marker_default
 from kvmodels.schema.declare.on_write import Automatic

@@ -22,9 +22,9 @@ from kvmodels._support.secret_values import MASK, has_mask
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.ulid import ULID
 from kvmodels.ext.admin.texts import is_plain, value_text
+from kvmodels.schema.blobs.blob import Blob
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.annotations import plain
-from kvmodels.schema.declare.blob import Blob
 from kvmodels.schema.describe.describe import describe
 
 FieldKind = Literal["text", "line", "number", "select", "json", "bytes", "moment", "group", "reference"]

@@ -10,16 +10,18 @@ of ``Blob`` alone, so no client can attach the content of another record by send
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, Self, cast
+from typing import Any, Final, Protocol, Self
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from kvmodels._support.naming import short_repr, show_public_path
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
-from kvmodels.schema.declare.blob_sources import BlobSource, ContentReader, reader_of
+from kvmodels.schema.blobs.files import OpenBlob
+from kvmodels.schema.blobs.sources import BlobSource, ContentReader, reader_of
+from kvmodels.schema.blobs.stored import StoredBlob, stored_blob
 
 DEFAULT_MAX_BYTES: Final = 100_000_000
 """The most bytes of a blob without ``max_bytes``."""
@@ -27,51 +29,21 @@ DEFAULT_MAX_BYTES: Final = 100_000_000
 UNKNOWN_TYPE: Final = "application/octet-stream"
 
 _LONGEST_TYPE: Final = 255
-_ITEMS: Final = frozenset({"size", "sha256", "type", "chunk", "id"})
-
-
-class StoredBlob(NamedTuple):
-    """The description of stored content.
-
-    Attributes:
-        chunk: the size of each chunk but the last one.
-        id: the part of the keys of the chunks that no other blob has.
-    """
-
-    size: int
-    sha256: bytes
-    content_type: str
-    chunk: int
-    id: bytes
-
-    @property
-    def chunks(self) -> int:
-        """The number of chunks; that of no bytes is 1."""
-        return max(1, -(-self.size // self.chunk))
-
-    def to_value(self) -> dict[str, Any]:
-        """Return the value in a document."""
-        return {"size": self.size, "sha256": self.sha256, "type": self.content_type, "chunk": self.chunk, "id": self.id}
-
-
-def stored_blob(value: Any) -> StoredBlob | None:
-    """Return the description that a document holds; None for any other value."""
-    if type(value) is not dict:
-        return None
-    items = cast("dict[str, Any]", value)
-    if items.keys() != _ITEMS:
-        return None
-    found = StoredBlob(items["size"], items["sha256"], items["type"], items["chunk"], items["id"])
-    numbers = type(found.size) is int and type(found.chunk) is int and found.size >= 0 and found.chunk > 0
-    texts = type(found.sha256) is bytes and type(found.id) is bytes and type(found.content_type) is str
-    return found if numbers and texts else None
 
 
 class BlobHome(Protocol):
     """The store of a blob, as far as the blob needs it."""
 
-    def open(self, blob: StoredBlob, /) -> Any:
-        """Return the content as a file."""
+    def open(self, blob: StoredBlob, /) -> OpenBlob:
+        """Return the content as a file, in a block."""
+        ...
+
+    def download(self, blob: StoredBlob, path: str | Path, overwrite: bool, /) -> Path:
+        """Write the content to a file."""
+        ...
+
+    def adownload(self, blob: StoredBlob, path: str | Path, overwrite: bool, /) -> Coroutine[Any, Any, Path]:
+        """Write the content to a file."""
         ...
 
     def wrote(self, context: Any, /) -> None:
@@ -187,17 +159,69 @@ class Blob:
             )
         return self._stored
 
-    def open(self) -> Any:
+    def open(self) -> OpenBlob:
         """Open the stored content for reading, from any position; no byte is read before it is asked for.
 
         Returns:
             A block to be used by ``with``, and with ``AsyncDatabase`` by ``async with``. It gives a binary file with
-            ``read``, ``seek`` and ``tell``, whose methods are coroutines with ``AsyncDatabase``. A read from the
-            beginning to the end compares the hash.
+            ``read``, ``seek`` and ``tell``: a ``BlobFile``, or with ``AsyncDatabase`` a ``BlobStream``, whose methods
+            are coroutines. A read from the beginning to the end compares the hash.
 
         Raises:
             InvalidArgumentError: the content is not stored yet, or the object was not loaded from a database.
         """
+        return self._opening().open(self.stored)
+
+    def download_to(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the stored content to a file, with about 1 MiB in memory.
+
+        The file has its name only when it is complete and on the disk, and its hash was compared. Only its owner may
+        read it.
+
+        Args:
+            path: the path of the file, in a folder that exists.
+            overwrite: replace a file of this name.
+
+        Returns:
+            The path. Cost: one read for each MiB.
+
+        Raises:
+            EngineError: the file exists already, or cannot be written.
+            BlobGoneError, DecodeError: the content was removed meanwhile, or is damaged; nothing is left in the folder.
+            InvalidArgumentError: as for ``open``; an argument is of another type; or the database is asynchronous.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> from tempfile import TemporaryDirectory
+            >>> from kvmodels import Blob, Database, KvModel, PrimaryKey
+            >>> class Song(KvModel, collection="songs"):
+            ...     id: PrimaryKey[int]
+            ...     audio: Blob
+            >>> song = Database("memory://", models=[Song])[Song].create(id=1, audio=Blob(b"la la"))
+            >>> with TemporaryDirectory() as folder:
+            ...     song.audio.download_to(Path(folder) / "song.wav").read_bytes()
+            b'la la'
+        """
+        return self._opening().download(self.stored, path, overwrite)
+
+    async def adownload_to(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the stored content to a file, as ``download_to`` does, with ``AsyncDatabase``.
+
+        Args:
+            path: as for ``download_to``.
+            overwrite: as for ``download_to``.
+
+        Returns:
+            The path. Cost: as for ``download_to``; the file is written in threads.
+
+        Raises:
+            EngineError, BlobGoneError, DecodeError: as for ``download_to``.
+            InvalidArgumentError: as for ``download_to``; or the database is not asynchronous.
+        """
+        return await self._opening().adownload(self.stored, path, overwrite)
+
+    def _opening(self) -> BlobHome:
+        """Return the store of the content. Raises InvalidArgumentError without one."""
         stored = self.stored
         if self._home is None:
             raise InvalidArgumentError(
@@ -206,7 +230,7 @@ class Blob:
                 value=stored.sha256.hex(),
                 hint="Load its record again: copies by pickle know no database.",
             )
-        return self._home.open(stored)
+        return self._home
 
     # --- for the library ------------------------------------------------------------------------------------------
 

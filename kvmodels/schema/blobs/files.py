@@ -1,31 +1,26 @@
 """Stored blobs as files, for both APIs.
 
-Rules of this module: nothing here runs a flow or depends on an event loop; ``run`` of the home does. A file reads whole
+Rules of this module: nothing here depends on an engine or an event loop; ``Fetch`` does. A file reads whole
 chunks, about 1 MiB at once when it is read in order, and keeps those of the last read only.
 """
 
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.errors import InvalidArgumentError
-from kvmodels.flows.blobs.reading import damaged, read_chunks
-from kvmodels.flows.blobs.sweep import sweep_blobs
-from kvmodels.flows.context import Context
-from kvmodels.flows.effects import Flow
-from kvmodels.schema.declare.blob import StoredBlob
+from kvmodels.schema.blobs.stored import StoredBlob, damaged
 
-_AT_ONCE: Final = 1024 * 1024
+Fetch: TypeAlias = "Callable[[StoredBlob, int, int], Any]"
+"""Returns some chunks of a blob, or a coroutine that does: the first one, and how many."""
 
-SWEEP_EVERY_S: Final = 3_600
-"""Seconds between two sweeps in the background."""
+AT_ONCE: Final = 1024 * 1024
+"""The number of bytes that are read at once, in order."""
 
-SWEPT_AT_ONCE: Final = 1_000
 _HOW: Final = {True: "async with", False: "with"}
 
 
@@ -48,9 +43,9 @@ class _Window:
         first = self.position // self.blob.chunk
         # Ahead only when it is read in order: who reads a range gets the chunks that it needs.
         is_ordered = self._content and self.position == self._start + len(self._content)
-        ahead = _AT_ONCE if is_ordered or not self.position else 0
+        ahead = AT_ONCE if is_ordered or not self.position else 0
         last = -(-max(end, min(self.position + ahead, self.blob.size)) // self.blob.chunk)
-        return first, min(last - first, max(1, _AT_ONCE // self.blob.chunk))
+        return first, min(last - first, max(1, AT_ONCE // self.blob.chunk))
 
     def take_in(self, first: int, chunks: list[bytes]) -> None:
         """Keep chunks that were read in place of the former ones."""
@@ -78,7 +73,7 @@ class _Window:
 
     def seek(self, offset: int, whence: int) -> int:
         """Move the position and return it. Raises ValueError as files do."""
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self.position, os.SEEK_END: self.blob.size}.get(whence)
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.position, io.SEEK_END: self.blob.size}.get(whence)
         if base is None or base + offset < 0:
             raise ValueError(f"invalid position: offset {offset}, whence {whence}")
         self.position = base + offset
@@ -88,8 +83,8 @@ class _Window:
 class BlobFile(io.BufferedIOBase):
     """The content of a blob as a binary file for reading; ``Blob.open()`` gives it in a ``with`` block."""
 
-    def __init__(self, run: Callable[[Flow[Any]], Any], blob: StoredBlob) -> None:
-        self._run = run
+    def __init__(self, fetch: Fetch, blob: StoredBlob) -> None:
+        self._chunks = fetch
         self._window = _Window(blob)
 
     def readable(self) -> bool:
@@ -104,7 +99,7 @@ class BlobFile(io.BufferedIOBase):
         """Return the position."""
         return self._window.position
 
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Move the position, and return it."""
         return self._window.seek(offset, whence)
 
@@ -143,14 +138,14 @@ class BlobFile(io.BufferedIOBase):
             raise ValueError("I/O operation on closed file.")
         wanted = self._window.wanted(size)
         if wanted is not None:
-            self._window.take_in(wanted[0], self._run(read_chunks(self._window.blob, *wanted)))
+            self._window.take_in(wanted[0], self._chunks(self._window.blob, *wanted))
 
 
 class BlobStream:
     """The content of a blob as a binary file for reading; ``Blob.open()`` gives it in an ``async with`` block."""
 
-    def __init__(self, run: Callable[[Flow[Any]], Any], blob: StoredBlob) -> None:
-        self._run = run
+    def __init__(self, fetch: Fetch, blob: StoredBlob) -> None:
+        self._chunks = fetch
         self._window = _Window(blob)
         self._closed = False
 
@@ -158,7 +153,7 @@ class BlobStream:
         """Return the position."""
         return self._window.position
 
-    async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+    async def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Move the position, and return it."""
         return self._window.seek(offset, whence)
 
@@ -185,26 +180,27 @@ class BlobStream:
             raise ValueError("I/O operation on closed file.")
         wanted = self._window.wanted(size)
         if wanted is not None:
-            self._window.take_in(wanted[0], await self._run(read_chunks(self._window.blob, *wanted)))
+            self._window.take_in(wanted[0], await self._chunks(self._window.blob, *wanted))
 
 
 class OpenBlob:
     """A block that gives the content of a blob as a file; the result of ``Blob.open()``."""
 
-    def __init__(self, home: BlobStore, blob: StoredBlob) -> None:
-        self._home = home
+    def __init__(self, fetch: Fetch, blob: StoredBlob, *, is_async: bool) -> None:
+        self._chunks = fetch
         self._blob = blob
+        self._is_async = is_async
         self._file: BlobFile | None = None
         self._afile: BlobStream | None = None
 
     @property
     def is_async(self) -> bool:
         """Whether it is opened with ``async with``."""
-        return self._home.is_async
+        return self._is_async
 
     def __enter__(self) -> BlobFile:
         self._require(False)
-        self._file = BlobFile(self._home.run, self._blob)
+        self._file = BlobFile(self._chunks, self._blob)
         return self._file
 
     def __exit__(self, *_: object) -> None:
@@ -213,7 +209,7 @@ class OpenBlob:
 
     async def __aenter__(self) -> BlobStream:
         self._require(True)
-        self._afile = BlobStream(self._home.run, self._blob)
+        self._afile = BlobStream(self._chunks, self._blob)
         return self._afile
 
     async def __aexit__(self, *_: object) -> None:
@@ -221,42 +217,24 @@ class OpenBlob:
             await self._afile.aclose()
 
     def _require(self, is_async: bool) -> None:
-        if self._home.is_async is not is_async:
+        if self._is_async is not is_async:
             raise InvalidArgumentError(
                 "a blob was opened in the way of the other kind of database",
                 argument="open",
                 value=_HOW[is_async],
-                hint=f"Write '{_HOW[self._home.is_async]} blob.open() as file'.",
+                hint=f"Write '{_HOW[self._is_async]} blob.open() as file'.",
             )
 
+    def _refuse(self, *_: object) -> NoReturn:
+        raise InvalidArgumentError(
+            "an opened blob is used without a block",
+            argument="open",
+            value=type(self).__name__,
+            hint=f"Write '{_HOW[self._is_async]} blob.open() as file', and use file.",
+        )
 
-class BlobStore:
-    """Opens the blobs of one database.
-
-    Attributes:
-        run: runs a flow to its end; with ``is_async`` it returns a coroutine.
-    """
-
-    def __init__(
-        self, run: Callable[[Flow[Any]], Any], *, is_async: bool, start: Callable[[Flow[int]], object]
-    ) -> None:
-        self.run = run
-        self.is_async = is_async
-        self._start = start
-        self._swept: float | None = None
-
-    def wrote(self, context: Context) -> None:
-        """Sweep in the background if the process has written blobs for an hour since the last time."""
-        time = context.monotonic()
-        before = self._swept
-        if before is None or time - before >= SWEEP_EVERY_S:
-            self._swept = time
-            if before is not None:
-                self._start(sweep_blobs(context, SWEPT_AT_ONCE))
-
-    def open(self, blob: StoredBlob, /) -> OpenBlob:
-        """Return the content as a file, in a block."""
-        return OpenBlob(self, blob)
+    if not TYPE_CHECKING:  # otherwise type checkers accept these calls
+        read = read1 = readinto = seek = tell = close = aclose = __iter__ = __await__ = _refuse
 
 
 show_public_path(BlobStream, BlobFile, OpenBlob)
