@@ -171,7 +171,10 @@ class BlobGoneError(KvModelsError, LookupError):
     """
 
     code = "KV203"
-    default_hint = "Load the record again: it has another blob now, or none."
+    default_hint = (
+        "Load the record again: it has another blob now, or none. "
+        "Open a blob of another store or tenant, and write Blob(file)."
+    )
     size: int | None
     sha256: str | None
 

@@ -68,7 +68,8 @@ class RotationReport:
 
     def __str__(self) -> str:
         left = "complete" if self.complete else f"{len(self.violations)} left"
-        versions = f", {self.versions} old versions" if self.versions else ""
+        noun = "old version" if self.versions == 1 else "old versions"
+        versions = f", {self.versions} {noun}" if self.versions else ""
         return f"{self.collection}: key {self.key_id}, {self.scanned} scanned, {self.written} written{versions}, {left}"
 
 

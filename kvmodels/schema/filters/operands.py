@@ -172,7 +172,10 @@ def unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable
     near = None if lookup in _ELSEWHERE else spelling.closest(lookup, names)
     hint = f"{_ELSEWHERE.get(lookup, '')}It has: {', '.join(names)}."
     if field in schema.encrypted:
-        hint = f"The field is encrypted: a blind index finds equal values alone. {hint}"
+        reason = "a blind index finds only equal values"
+        if names == ["isnull"]:
+            reason = "declare Indexed(), Unique() or MultiIndexed() for a blind index, which finds equal values"
+        hint = f"The field is encrypted: {reason}. {hint}"
     target = schema.targets.get(field)
     if target is not None:
         near = near or spelling.closest(lookup, target.fields)
