@@ -108,6 +108,13 @@ def test_what_needs_more_than_equality_is_refused(patients: Any, query: Any):
     assert "blind index" in caught.value.hint
 
 
+def test_a_filter_by_a_field_without_a_blind_index_names_the_missing_declaration(patients: Any):
+    with pytest.raises(UnknownLookupError) as caught:
+        patients.filter(name="Ada")
+    assert caught.value.hint is not None
+    assert "declare Indexed(), Unique() or MultiIndexed() for a blind index" in caught.value.hint
+
+
 RIVALS: list[Callable[[], Any]] = []
 """Writes that are made while an object is created, which is after its lookup and before its insert."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -64,6 +65,7 @@ def test_every_value_gets_the_new_key_and_no_version_ends(db: Database):
     again = db.rotate(Patient, to=2)
     assert (again.complete, again.scanned) == (True, 0)
     assert str(report) == "patients: key 2, 39 scanned, 39 written, 11 old versions, complete"
+    assert "written, 1 old version, complete" in str(replace(report, versions=1))
 
 
 def test_a_process_that_was_opened_before_writes_with_the_new_key(db: Database, url: str):
