@@ -107,12 +107,9 @@ def _bound_source(
     return bound_source
 
 
-def _operand(field: str, blind: Iterable[Computed]) -> Callable[[Any], bytes]:
+def _operand(field: str, blind: Iterable[Computed]) -> Callable[[Any], BlindValue]:
     """Return the function that hashes an operand for the indexes of all keys of a field."""
     of_field = {one.blind: one.function for one in blind if one.name == field and one.blind is not None}
-    if len(of_field) == 1:
-        (only,) = of_field.values()
-        return only
     return lambda value: BlindValue.of({key_id: function(value) for key_id, function in of_field.items()})
 
 

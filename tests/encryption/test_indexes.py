@@ -150,3 +150,11 @@ def test_a_caller_that_loses_the_race_for_a_unique_value_gets_the_record():
         with pytest.raises(UniqueViolationError):
             badges.get_or_create(code="third", desk="A4", defaults={"id": 6})
         assert (badges.count(), db.check().ok) == (3, True)
+
+
+def test_a_plan_shows_no_blind_values(db: Any):
+    query = db[Patient].filter(insurance="I-1", city__in=["Rome", None]).exclude(tags__contains="planted")
+    plan = str(query.explain())
+    assert "insurance = (encrypted)" in plan
+    assert "(encrypted) in tags" in plan
+    assert "b'" not in plan

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
+from kvmodels._support.secret_values import HIDDEN
 from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.codecs.columns.scalars import BYTES
 from kvmodels.schema.definition.definition import Column, ColumnSource, IndexDefinition, ModelSchema
@@ -24,7 +25,7 @@ BLIND_MARK: Final = "~blind"
 
 
 class BlindValue(bytes):
-    """An operand: the blind value under the first key of a field, with those under all its keys."""
+    """An operand: the blind value under the first key of a field, with those under all its keys; plans do not show it."""
 
     by_key: Mapping[int, bytes]
 
@@ -34,6 +35,9 @@ class BlindValue(bytes):
         made = cls(next(iter(by_key.values())))
         made.by_key = by_key
         return made
+
+    def __repr__(self) -> str:
+        return HIDDEN
 
 
 @lru_cache(maxsize=1_000)
