@@ -17,8 +17,8 @@ def in_test_servers(*values: object) -> list[Any]:
     return [pytest.param(value, marks=pytest.mark.servers) for value in values]
 
 
-ENGINE_BY_ENGINE = frozenset({"contract", "engines", "kit", "kv", "robustness", "stateful", "unit"})
-"""Folders whose tests run on SQLite and LMDB in `make test`: of engines, keys, and random verbs of models.
+ENGINE_BY_ENGINE = frozenset({"contract", "engines", "kit", "stateful", "unit"})
+"""Folders whose tests run on SQLite and LMDB in `make test`: of engines, and of random verbs of models.
 
 In the others, a test that runs in memory too is left to `make test-servers` on files: models ask all engines alike.
 """

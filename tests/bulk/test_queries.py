@@ -32,7 +32,7 @@ from kvmodels.api._sync.queryset import QuerySet
 from kvmodels.flows.bulk import query_writes
 from kvmodels.flows.bulk.options_and_results import BulkProgress
 from tests.bulk.models import Thing, memory
-from tests.worlds import in_the_soak
+from tests.worlds import in_test_servers, in_the_soak
 
 Narrow = Callable[[QuerySet[Thing]], QuerySet[Thing]]
 
@@ -57,7 +57,7 @@ THROUGH: dict[str, Narrow] = {
 }
 
 
-@pytest.mark.parametrize("batch_size", [None, 3])
+@pytest.mark.parametrize("batch_size", [3, *in_test_servers(None)])
 @pytest.mark.parametrize("through", THROUGH)
 def test_review_12_no_update_meets_its_own_changes(through: str, batch_size: int | None):
     db = memory(40)
@@ -74,7 +74,7 @@ def test_review_12_no_update_meets_its_own_changes(through: str, batch_size: int
     assert db.check().ok
 
 
-@pytest.mark.parametrize("batch_size", [None, 3])
+@pytest.mark.parametrize("batch_size", [3, *in_test_servers(None)])
 @pytest.mark.parametrize("through", THROUGH)
 def test_a_removal_takes_what_the_query_finds(through: str, batch_size: int | None):
     db = memory(40)
@@ -90,7 +90,7 @@ SLICES = (slice(1), slice(5), slice(2, 6), slice(4, None), slice(3, 3), slice(10
 
 
 @pytest.mark.parametrize("through", [name for name in THROUGH if name not in ("several values", "union")])
-@pytest.mark.parametrize("verb", ["update", "delete"])
+@pytest.mark.parametrize("verb", ["update", *in_test_servers("delete")])
 def test_K12_a_slice_limits_what_is_written(through: str, verb: str):
     for number, part in enumerate(SLICES):
         db, batch_size = memory(20), (None, 1, 3)[number % 3]
