@@ -13,7 +13,7 @@ import pytest
 import kvmodels
 from kvmodels import errors
 from kvmodels.errors import KvModelsError
-from tests.source_tree import Function, called_name, functions, nodes, parse, python_files, sample, shown
+from tests.source_tree import called_name, functions, nodes, parse, python_files, sample, shown
 
 # A code is printed in logs and searched for in the documentation: it never changes its meaning.
 CODES = {
@@ -125,11 +125,13 @@ def fixed_names(tree: ast.Module) -> frozenset[str]:
 def message_parameters(tree: ast.Module) -> dict[str, tuple[str, int]]:
     """Functions that hand their parameter on as the message of an error: name to (parameter, position)."""
     found = {}
+    calls = error_calls(tree)
     for function in functions(tree):
         names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
-        for call in error_calls(function):
+        for call in calls:
             first = call.args[0] if call.args else None
-            if isinstance(first, ast.Name) and first.id in names:
+            inside = function.lineno <= call.lineno <= (function.end_lineno or 0)
+            if inside and isinstance(first, ast.Name) and first.id in names:
                 position = names.index(first.id) - (names[0] in {"self", "cls"})
                 found[function.name] = (first.id, position)
     return found
@@ -137,11 +139,7 @@ def message_parameters(tree: ast.Module) -> dict[str, tuple[str, int]]:
 
 def error_calls(tree: ast.AST) -> list[ast.Call]:
     """Calls of the error classes, by whatever path they are named."""
-    return [
-        node
-        for node in (ast.walk(tree) if isinstance(tree, Function) else nodes(tree))
-        if isinstance(node, ast.Call) and called_name(node) in ERRORS
-    ]
+    return [node for node in nodes(tree) if isinstance(node, ast.Call) and called_name(node) in ERRORS]
 
 
 def careless_errors(tree: ast.Module) -> list[str]:

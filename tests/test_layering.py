@@ -220,10 +220,11 @@ def room_graph() -> dict[str, set[str]]:
 def deferred_imports(tree: ast.AST) -> list[str]:
     """Imports inside functions, and calls that import by name."""
     found = set()
+    imports = [node for node in nodes(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     for function in functions(tree):
-        for node in ast.walk(function):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                found.add(f"line {node.lineno}: import inside {function.name}")
+        for one in imports:
+            if function.lineno <= one.lineno <= (function.end_lineno or 0):
+                found.add(f"line {one.lineno}: import inside {function.name}")
     for node in nodes(tree):
         if isinstance(node, ast.Call) and called_name(node) in {"__import__", "import_module"}:
             found.add(f"line {node.lineno}: {ast.unparse(node.func)}()")
