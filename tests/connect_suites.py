@@ -107,6 +107,8 @@ MODULES_LEFT_OUT: Final[dict[str, str]] = {
     "tests.copying.test_backup": SNAPSHOTS,
     "tests.copying.test_models": SNAPSHOTS,
     "tests.damage.test_refused_records": LARGE,
+    "tests.encryption.test_index_generations": LARGE,
+    "tests.encryption.test_index_key_purges": LARGE,
     "tests.encryption.test_loaded_versions": SNAPSHOTS,
     "tests.encryption.test_rotation": LARGE,
     "tests.evolution.test_migrations": LARGE,

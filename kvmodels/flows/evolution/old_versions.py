@@ -49,7 +49,6 @@ def forget_in_versions(context: Context, collection: str, names: Collection[str]
 def seal_versions(context: Context, schema: ModelSchema) -> Flow[tuple[int, tuple[IndexViolation, ...]]]:
     """Bring the encrypted fields of all ended versions to the forms and the key that the header names.
 
-    Blind values that no index needs are removed.
     Returns the number of rewritten rows, and the versions that cannot be opened.
     """
     prefix = history_prefix(schema.collection)

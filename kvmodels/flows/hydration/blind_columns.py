@@ -1,7 +1,7 @@
 """The blind values that documents hold: those of the indexes that the header lists, whatever the class declares.
 
 So the values of a new index key are stored from the commit that begins its build, and those of a former one are not
-stored again after the commit that drops its index; a rotation removes them from records and old versions.
+stored again after the commit that drops its index; a rotation removes them. Old versions have no computed columns.
 
 Rules of this module: pure. Only names of columns of blind values are removed, of any field and key.
 """

@@ -148,9 +148,8 @@ def sealed_form(live: LiveCollection, document: Document, key: tuple[Any, ...], 
 def listed_form(live: LiveCollection, document: Document, key: tuple[Any, ...]) -> Document:
     """Return the document of an old version with its fields in the forms, and under the key, that the header lists.
 
-    It has no blind values that no index needs. It is the same object if it has them. Raises DecryptionError: a
-    value that must be changed cannot be opened; SchemaMismatchError: this process was opened without keys, or does
-    not have the present one.
+    It is the same object if it has them. Raises DecryptionError: a value that must be changed cannot be opened;
+    SchemaMismatchError: this process was opened without keys, or does not have the present one.
     """
     listed, sealer = live.encryption, live.schema.sealer
     held = sealed_names(document)
@@ -167,7 +166,7 @@ def listed_form(live: LiveCollection, document: Document, key: tuple[Any, ...]) 
     sealed = [name for name, since in listed.fields.items() if version < since]
     plain = [name for name, since in listed.plain.items() if version < since]
     made: Document = sealer.brought(document, key, sealed, plain, listed.current)
-    return without_unused(live, made)
+    return made
 
 
 def require_known_version(live: LiveCollection, document: Document, pk: bytes) -> None:
