@@ -24,7 +24,7 @@ from kvmodels.catalog.catalogue import (
     index_definition,
     stored_collection,
 )
-from kvmodels.catalog.encryption import StoredEncryption, changed_fields, without_keys
+from kvmodels.catalog.encryption import StoredEncryption, changed_fields, other_index_key, without_keys
 from kvmodels.catalog.history import StoredHistory
 from kvmodels.catalog.keyspace import IndexLayout, RecordLayout, index_layout, violation_prefix
 from kvmodels.catalog.references import (
@@ -280,7 +280,9 @@ def _obstacle(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchEr
 def _is_readable(schema: ModelSchema, stored: StoredCollection, index: LiveIndex) -> bool:
     """Return whether queries may use a maintained generation of the declared definition."""
     declared = schema.indexes.get(index.stored.name)
-    return declared is not None and declared.hash() == index.stored.hash and _is_complete(schema, stored, index)
+    if declared is None or declared.hash() != index.stored.hash:
+        return False
+    return _is_complete(schema, stored, index) and other_index_key(schema, stored.encryption, declared) is None
 
 
 def _serves_meanwhile(schema: ModelSchema, stored: StoredCollection, index: LiveIndex) -> bool:

@@ -19,7 +19,8 @@ from typing import Any, Final, cast
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import SchemaMismatchError
-from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
+from kvmodels.schema.encryption.blind_values import key_id_of
 
 SECTION: Final = "encrypted"
 """The name of the section."""
@@ -202,6 +203,23 @@ def opened_without_keys(schema: ModelSchema, key_id: int) -> SchemaMismatchError
         declared=None,
         hint="Give them: Database(url, keys=KeyRing({...})). Until then this process only reads.",
     )
+
+
+def other_index_key(
+    schema: ModelSchema, stored: StoredEncryption | None, definition: IndexDefinition
+) -> SchemaMismatchError | None:
+    """Return the error for a process whose key of a blind index is not the listed one; None if it is, or is missing.
+
+    A filter may have been parsed before the key was listed: its operands are those of the other key.
+    """
+    sealer = schema.sealer
+    if stored is None or sealer is None or not schema.encrypted:
+        return None
+    for key_id in filter(None, map(key_id_of, definition.columns)):
+        if sealer.check_of(key_id) is not None and not has_key(schema, stored, key_id):
+            problem: SchemaMismatchError = sealer.other_key(key_id)
+            return problem
+    return None
 
 
 def has_key(schema: ModelSchema, stored: StoredEncryption, key_id: int) -> bool:

@@ -281,15 +281,26 @@ def test_a_key_that_one_process_lacks_refuses_it_as_before(url: str):
         ):
             with pytest.raises(SchemaMismatchError, match="does not have the key"):
                 call()
+
+
+def test_a_process_with_another_key_answers_by_the_right_one_or_is_refused(url: str):
     wrong = KeyRing({1: bytes(range(32)), 2: bytes(32)})
-    with opened(url, BOTH) as complete, opened(url, BOTH, wrong) as db:
+    with filled(url), opened(url, BOTH) as complete, opened(url, BOTH, wrong) as db:
+        parsed = db[BOTH].filter(passport="P-1")
         complete.apply()
+        assert db[BOTH].get(1).id == 1, "which reads the header"
+        assert [one.id for one in parsed] == [1], "by the key that is the right one"
         for call in (
+            lambda: parsed.using_index("passport~blind2").count(),
             lambda: db[BOTH].get(passport="P-1"),
             lambda: db[BOTH].insert(guest(BOTH, 60)),
         ):
             with pytest.raises(SchemaMismatchError, match="another key under the id"):
                 call()
+        complete.drop_index(BOTH, "passport")
+        assert db[BOTH].get(1).id == 1
+        with pytest.raises(SchemaMismatchError, match="another key under the id"):
+            parsed.to_list()
 
 
 def test_the_column_of_one_key_has_no_name_in_queries(url: str):

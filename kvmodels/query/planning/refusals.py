@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from kvmodels.catalog.catalogue import IndexState
 from kvmodels.catalog.collection import LiveCollection
+from kvmodels.catalog.encryption import other_index_key
 from kvmodels.catalog.unknown import unknown_declared
 from kvmodels.errors import IndexNotReadyError, NoUsableIndexError, SchemaMismatchError
 from kvmodels.query.kinds.registry import ACCESS
@@ -438,6 +439,9 @@ def not_readable(
     """Return the error for an index that is not readable; ``by_scan``: a scan could answer the query instead."""
     if live.states[index] is IndexState.UNKNOWN:
         return unknown_declared(live.schema, index)
+    other_key = other_index_key(live.schema, live.encryption, live.schema.indexes[index])
+    if other_key is not None:
+        return other_key
     hint = _advice(live, index, by_scan=by_scan)
     return IndexNotReadyError(message, model=query.schema.name, index=index, state=live.states[index].value, hint=hint)
 
