@@ -165,7 +165,9 @@ def index_at(key: bytes, owners: Mapping[str, str]) -> tuple[bytes, str | None]:
     owner = owners.get(part)
     if owner is None or owner == part:
         return key[:end], None
-    return key[:end], f"{owner}.{part.partition('~')[0].removeprefix(index_prefix(owner, '', 1))}"
+    head, _, generation = part.rpartition("~")
+    whole = head if head and generation.isdigit() else part  # an index of blind values may have a ~ in its name
+    return key[:end], f"{owner}.{whole.removeprefix(index_prefix(owner, '', 1))}"
 
 
 def _text(packed: bytes) -> str:
