@@ -136,8 +136,11 @@ def test_calls_that_cannot_be_answered_say_why():
             repository.search("by_text", "key").order_by("id")
         with pytest.raises(InvalidArgumentError, match=r"Count from the beginning, or use to_list\(\)\[-1\]"):
             repository.search("by_text", "key")[-1]
-        for ask in (lambda: repository.search("by_txt", "key"), lambda: repository.filter(by_txt="key")):
-            with pytest.raises(UnknownFieldError, match="are: in_org, by_text, large") as typo:
+        for ask, names in (
+            (lambda: repository.search("by_txt", "key"), "takes one of: in_org, by_text, large"),
+            (lambda: repository.filter(by_txt="key"), "of their own are: in_org, by_text, large"),
+        ):
+            with pytest.raises(UnknownFieldError, match=names) as typo:
                 ask()
             assert typo.value.suggestion == "by_text"
             assert "terms of" not in str(typo.value)
