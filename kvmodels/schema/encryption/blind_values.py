@@ -25,7 +25,10 @@ BLIND_MARK: Final = "~blind"
 
 
 class BlindValue(bytes):
-    """An operand: the blind value under the first key of a field, with those under all its keys; plans do not show it."""
+    """An operand: the blind value under the first key of a field, with those under all its keys.
+
+    Plans do not show it.
+    """
 
     by_key: Mapping[int, bytes]
 
