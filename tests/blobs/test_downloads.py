@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import inspect
+import io
 import os
 import stat
 from collections.abc import Awaitable
@@ -68,7 +69,8 @@ async def test_a_download_has_the_content_and_belongs_to_its_owner(is_async: boo
     assert found.read_bytes() == text
     assert stat.S_IMODE(found.stat().st_mode) == 0o600
     assert os.listdir(tmp_path) == ["scan.pdf"]
-    assert await store.download(blob, str(tmp_path / ("x" * 250))) == tmp_path / ("x" * 250)
+    for longest in ("x" * 250, "\U0001f600" * 63):
+        assert await store.download(blob, str(tmp_path / longest)) == tmp_path / longest
 
 
 @BOTH
@@ -147,6 +149,23 @@ async def test_a_path_that_cannot_be_written_is_refused(is_async: bool, tmp_path
     for path, options in ((b"scan.pdf", {}), (7, {}), ("", {}), ("a\0b", {}), (tmp_path / "a", {"overwrite": 1})):
         with pytest.raises(KvModelsError):
             await store.download(blob, path, **options)
+    assert os.listdir(tmp_path) == []
+
+
+@BOTH
+@pytest.mark.parametrize("text", [LONG, b"short"], ids=["long", "short"])
+async def test_a_full_disk_leaves_no_file(is_async: bool, text: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store, opened = Store(is_async), os.fdopen
+
+    class Full(io.FileIO):
+        def write(self, *_: object) -> int:
+            raise OSError(errno.ENOSPC, "no space")
+
+    blob = await store.blob(text)
+    monkeypatch.setattr(os, "fdopen", lambda number, mode: io.BufferedWriter(Full(number, mode)))
+    with pytest.raises(EngineError, match=r"cannot be written.*no space"):
+        await store.download(blob, tmp_path / "scan.pdf")
+    monkeypatch.setattr(os, "fdopen", opened)
     assert os.listdir(tmp_path) == []
 
 

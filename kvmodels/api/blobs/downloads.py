@@ -5,14 +5,18 @@ Rules of this module: a blocking call at a time; with an event loop each of them
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from kvmodels._support.naming import short_repr
 from kvmodels.engines.shared.file_checks import require_file_name
 from kvmodels.errors import EngineError, InvalidArgumentError
+
+_LONGEST: Final = 50
+"""The characters of a name that its temporary file shows; each has up to 4 of the 255 bytes of a name."""
 
 
 class BlobDownload:
@@ -40,7 +44,7 @@ class BlobDownload:
         if not overwrite and os.path.lexists(self.path):
             raise self._exists()
         try:
-            number, self._part = tempfile.mkstemp(".part", f".{self.path.name[:100]}.", self.path.parent)
+            number, self._part = tempfile.mkstemp(".part", f".{self.path.name[:_LONGEST]}.", self.path.parent)
         except OSError as error:
             raise self._failed(error) from error
         self._file: IO[bytes] = os.fdopen(number, "wb")
@@ -69,7 +73,8 @@ class BlobDownload:
 
     def close(self) -> None:
         """Close the temporary file, and remove it if it is still there."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # of a last write, which has failed before
+            self._file.close()
         Path(self._part).unlink(missing_ok=True)
 
     def _rename(self) -> None:
