@@ -161,12 +161,7 @@ def writing_problem(schema: ModelSchema, stored: StoredEncryption | None) -> Sch
             hint="Give the keys, Database(url, keys=KeyRing({...})), and run db.apply(); until then this process only "
             "reads and removes.",
         )
-    if stored is None:
-        return None
-    sealer = schema.sealer
-    if sealer is None:
-        return opened_without_keys(schema, stored.current)
-    return _key_problem(schema, stored)
+    return None if stored is None else key_problem(schema, stored)
 
 
 def listing_problem(schema: ModelSchema, stored: StoredEncryption | None) -> SchemaMismatchError | None:
@@ -180,14 +175,16 @@ def listing_problem(schema: ModelSchema, stored: StoredEncryption | None) -> Sch
     if listed is None:
         missing: SchemaMismatchError = schema.sealer.no_key(schema.sealer.keys.first)
         return missing
-    return _key_problem(schema, listed)
+    return key_problem(schema, listed)
 
 
-def _key_problem(schema: ModelSchema, stored: StoredEncryption) -> SchemaMismatchError | None:
+def key_problem(schema: ModelSchema, stored: StoredEncryption) -> SchemaMismatchError | None:
     """Return the error for a process that lacks a key which its writes need, or has another one under its id."""
     sealer = schema.sealer
+    if sealer is None:
+        return opened_without_keys(schema, stored.current)
     for key_id in (stored.current, *blind_keys(schema)):
-        if sealer is not None and not has_key(schema, stored, key_id):
+        if not has_key(schema, stored, key_id):
             is_missing = sealer.check_of(key_id) is None
             problem: SchemaMismatchError = sealer.no_key(key_id) if is_missing else sealer.other_key(key_id)
             return problem

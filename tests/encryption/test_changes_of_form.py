@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
@@ -12,6 +12,7 @@ from kvmodels import (
     DecryptionError,
     Encrypted,
     Field,
+    History,
     Indexed,
     KeyRing,
     KvModel,
@@ -125,3 +126,28 @@ def test_without_the_keys_nothing_is_begun(url: str, keys: KeyRing | None):
                     change()
         assert before.kv.get(("__kvmodels__", "header")) == header
         before[Plain].insert(Plain(id=2, name="Planted", insurance="2"))
+
+
+class Further(KvModel, collection="patients"):
+    """The release after ``Sealed``, without another change."""
+
+    id: PrimaryKey[int]
+    name: Encrypted[str]
+    insurance: Annotated[Encrypted[str], Unique()]
+    ward: Indexed[str] = Field(default="a")
+
+    class Meta:
+        history = History()
+        schema_version = 3
+
+
+@pytest.mark.parametrize("keys", [None, KeyRing({1: TWO}), KeyRing({2: TWO})], ids=["none", "other", "missing"])
+@pytest.mark.parametrize("model", [PlainAgain, Further], ids=["back", "further"])
+def test_a_change_of_sealed_records_names_the_key_and_changes_nothing(url: str, model: type[Any], keys: KeyRing | None):
+    with filled(url), Database(url, models=[Sealed], keys=RING) as before:
+        assert before.apply().complete
+        rows = list(before.kv.list((), limit=500))
+        with Database(url, models=[model], keys=keys) as db, pytest.raises(SchemaMismatchError, match="key"):
+            db.apply()
+        assert list(before.kv.list((), limit=500)) == rows
+        assert before[Sealed].get(insurance="P-7").name == "Planted 7"

@@ -16,12 +16,13 @@ from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import IndexState, StoredCollection
 from kvmodels.catalog.collection import LiveCollection, is_older, needed_version
+from kvmodels.catalog.encryption import key_problem
 from kvmodels.catalog.evolution import DecodingSample, PlanStep, RefusedRecord, SchemaPlan, plan_collection
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import ReadRange, Row, after_prefix
 from kvmodels.core.truth import without_truth
 from kvmodels.errors import DecodeError, SchemaChangeRefusedError, SchemaMismatchError
-from kvmodels.flows.context import Context, header_view, reload_header
+from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.effects import Flow, read
 from kvmodels.flows.evolution.build import BuildReport, build_index, unbuilt_indexes
 from kvmodels.flows.evolution.drop_index import drop_generations, drop_index
@@ -149,10 +150,12 @@ def apply_schema(
     """Bring some collections in line with their declarations.
 
     ``sample``: the number of records of each collection to try the model on first; None: all. Raises
-    SchemaChangeRefusedError: a step is refused, and nothing was done; SchemaMismatchError: a newer release was applied
-    meanwhile; RetriesExhaustedError: a batch met a conflict in every attempt.
+    SchemaChangeRefusedError: a step is refused, and nothing was done; SchemaMismatchError: this process lacks the keys
+    of records whose schema version would be raised, and nothing was done, or a newer release was applied meanwhile;
+    RetriesExhaustedError: a batch met a conflict in every attempt.
     """
     plan = (yield from plan_schema(context, schemas, sample)).allowing(allow)
+    _require_keys((yield from header_view(context)), schemas)
     if plan.refused:
         raise refusal_of(plan)
     yield from list_collections(context)
@@ -174,6 +177,20 @@ def apply_schema(
         if forget or (yield from _waits_for_records(context, schema)):
             migrations.append((yield from migrate(context, schema, forget=forget, pace=pace)))
     return SchemaReport(plan, tuple(builds), tuple(migrations))
+
+
+def _require_keys(view: HeaderView, schemas: Sequence[ModelSchema]) -> None:
+    """Refuse a process that cannot write to a collection whose schema version it would raise.
+
+    Without its keys every trial of a record would fail, as if the record were damaged. Raises SchemaMismatchError.
+    """
+    for schema in schemas:
+        stored = view.header.collections.get(schema.collection)
+        if stored is None or stored.encryption is None or stored.schema_version >= schema.schema_version:
+            continue
+        problem = key_problem(schema, stored.encryption)
+        if problem is not None:
+            raise problem
 
 
 def refusal_of(plan: SchemaPlan) -> SchemaChangeRefusedError:

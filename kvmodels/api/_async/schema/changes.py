@@ -214,7 +214,8 @@ class AsyncSchemaChanges(ABC):
         Raises:
             SchemaChangeRefusedError: a step is refused, or a record of the sample would become unreadable under the
                 raised schema version; nothing was changed.
-            SchemaMismatchError: a newer release of the program was applied meanwhile.
+            SchemaMismatchError: a newer release of the program was applied meanwhile; or this process lacks the keys of
+                encrypted fields in a collection whose schema version it would raise, and nothing was changed.
             InvalidArgumentError: an argument is not valid.
             TenantNotFoundError, TenantRemovedError: one of the given tenants does not exist; nothing was changed.
             UnsupportedError: this is the database of a tenant, and ``tenants`` is given.
