@@ -72,6 +72,17 @@ def test_what_is_no_list_of_finite_numbers_is_no_vector(given: Any):
         TypeAdapter(Vector).validate_python(given)
 
 
+NUMBERS = [[10**400, 1], (0.5, -(10**400)), [1e39], [float("inf")]]
+
+
+@pytest.mark.parametrize("given", NUMBERS, ids=["int", "tuple", "float", "infinite"])
+def test_a_number_that_float32_does_not_hold_is_too_large(given: Any):
+    with pytest.raises(InvalidValueError, match="NaN, infinite or too large"):
+        Vector(given)
+    with pytest.raises(InvalidValueError, match="a list of numbers"):
+        Vector(["1", *given])
+
+
 def test_a_field_takes_vectors_of_its_length_alone():
     with pytest.raises(ValidationError, match="3 numbers was expected, not 2"):
         TypeAdapter(V3).validate_python([1, 2])

@@ -199,7 +199,9 @@ def _packed(values: Any) -> bytes:
     try:
         data = _floats(len(numbers)).pack(*numbers)
     except struct.error:
-        raise _not_numbers(values) from None
+        if not all(isinstance(one, (float, int)) for one in numbers):
+            raise _not_numbers(values) from None
+        data = b""  # an int that no float can hold
     except OverflowError:
         data = b""
     if not is_vector(data):
