@@ -163,7 +163,7 @@ class MultipleObjectsReturned(KvModelsError):  # noqa: N818 - Django's name, whi
 
 
 class BlobGoneError(KvModelsError, LookupError):
-    """The content of a blob is no longer stored: its record was changed or removed, and a sweep has run since.
+    """The store does not have the content of a blob: a sweep has removed it, or it is in another store or tenant.
 
     Attributes:
         size: the size of the blob in bytes.
@@ -448,7 +448,10 @@ class ValueTooLargeError(LimitExceededError):
 
 
 class BlobTooLargeError(LimitExceededError):
-    """The content of a blob is longer than ``max_bytes``; its record was not written."""
+    """The content of a blob is longer than ``max_bytes``; its record was not written.
+
+    ``size`` is the number of bytes that were read until then, because the content is not read to its end.
+    """
 
     code = "KV606"
     default_hint = "Store less, or allow more: Blob(source, max_bytes=1_000_000_000)."
@@ -650,7 +653,7 @@ class TenantRemovedError(TenantError):
     """The tenant was removed, or its removal has begun; a later tenant of the same name is another one."""
 
     code = "KV1002"
-    default_hint = "Nothing was written. db.remove_tenant(name) finishes a removal; then the name can be created again."
+    default_hint = "db.remove_tenant(name) finishes a removal; then the name can be created again."
 
 
 class TenantModelError(TenantError, TypeError):

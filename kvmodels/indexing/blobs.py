@@ -134,7 +134,7 @@ def _taken(codec: ValueCodec, key: bytes, row: Row | None, blob: StoredBlob) -> 
 
 def _gone(blob: StoredBlob) -> BlobGoneError:
     return BlobGoneError(
-        "the content of a blob is no longer stored, or belongs to another record",
+        "the store does not have the content of a blob, or it belongs to another record",
         size=blob.size,
         sha256=blob.sha256.hex(),
     )

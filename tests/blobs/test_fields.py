@@ -198,6 +198,17 @@ def test_a_second_place_gets_a_copy() -> None:
             papers.create(id=5, scan=first.scan)
 
 
+def test_a_blob_of_another_store_is_not_taken_for_a_removed_one() -> None:
+    with Database("memory://", models=MODELS) as db, Database("memory://", models=MODELS) as other:
+        scan = db[Paper].create(id=1, scan=content(b"scan")).scan
+        assert scan is not None
+        with pytest.raises(BlobGoneError, match=r"the store does not have .*another store or tenant"):
+            other[Paper].create(id=1, scan=scan)
+        with scan.open() as file:
+            other[Paper].create(id=1, scan=Blob(file))
+        assert read(other[Paper].get(1).scan) == b"scan"
+
+
 def test_unchanged_blobs_stay_where_they_are() -> None:
     with Database("memory://", models=MODELS) as db:
         papers = db[Paper]
@@ -267,6 +278,7 @@ def test_content_that_is_too_long_is_refused() -> None:
         with pytest.raises(BlobTooLargeError) as caught:
             db[Paper].create(id=1, scan=Blob(pieces(LONG, LONG, LONG), max_bytes=2_500_000))
         assert caught.value.maximum == 2_500_000
+        assert 2_500_000 < caught.value.size < 3 * len(LONG), "the rest was not read"
         assert not db[Paper].all().exists()
         require_owners(db)
 

@@ -36,5 +36,5 @@ def chunk_size(blob: StoredBlob, number: int) -> int:
 
 
 def gone(blob: StoredBlob) -> BlobGoneError:
-    """Return the error for a blob whose content is not stored any more."""
-    return BlobGoneError("the content of a blob is no longer stored", size=blob.size, sha256=blob.sha256.hex())
+    """Return the error for a blob whose content is not in the store."""
+    return BlobGoneError("the store does not have the content of a blob", size=blob.size, sha256=blob.sha256.hex())
