@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from kvmodels import Database
+from kvmodels.ext.admin.pages.offers import offers_of
+from kvmodels.schema.describe.describe import describe
 from tests.admin.shop import browsed
 from tests.encryption.models import RING, Patient, patient
 
@@ -17,6 +19,7 @@ PAGES = (
     "/history?id=1",
     "/trash",
 )
+FIELDS = {"name", "insurance", "city"}
 
 
 @pytest.fixture
@@ -42,3 +45,16 @@ def test_the_keys_of_the_store_show_no_value(db: Database):
     with browsed(db) as client:
         for place in ("keys", 'keys/key?key=["patients",1]', "query?collection=patients", "schema", "indexes"):
             assert "Planted" not in client.get(f"/admin/{place}").text
+
+
+def test_no_order_by_an_encrypted_field_is_offered(db: Database):
+    found = describe(Patient)
+    blind = {index.name for index in found.indexes if any(column.name in FIELDS for column in index.columns)}
+    offers = offers_of(Patient, found, {index.name for index in found.indexes})
+    orders = [name.strip("-") for order, _ in (*offers.orders, *offers.scanned_orders) for name in order.split(",")]
+    assert blind
+    assert "id" in orders
+    assert FIELDS.isdisjoint({*orders, *offers.headers})
+    assert "insurance" in offers.served, "equal values are still found"
+    with browsed(db) as client:
+        assert "order=insurance" not in client.get("/admin/records/patients").text

@@ -49,7 +49,7 @@ def offers_of(model: type[KvModel], description: ModelDescription, readable: Col
     served += alone
     names = list(dict.fromkeys([*first, *(field.name for field in description.fields)]))
     every = [name for field in names for name in _every_lookup(model, field)] + others
-    orders = [tuple(_signed(column) for column in index.columns) for index in indexes if not _has_many(index)]
+    orders = [tuple(_signed(column) for column in index.columns) for index in indexes if _orders(model, index)]
     orders.insert(0, tuple(_signed(column) for column in description.primary_key))
     both = [one for order in dict.fromkeys(orders) for one in (order, _reversed(order))]
     headers = frozenset(order[0] for order in both if len(order) == 1 and not order[0].startswith("-"))
@@ -96,8 +96,10 @@ def _serves_alone(index: IndexDescription) -> bool:
     return index.condition is None and index.sorts
 
 
-def _has_many(index: IndexDescription) -> bool:
-    return any(column.many for column in index.columns)
+def _orders(model: type[KvModel], index: IndexDescription) -> bool:
+    """Return whether a query can be ordered by the columns of an index."""
+    encrypted = collection_schema(model).encrypted
+    return not any(column.many or column.name in encrypted for column in index.columns)
 
 
 def _lookups(model: type[KvModel], column: ColumnDescription) -> Iterator[str]:
