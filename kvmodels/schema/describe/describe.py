@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, cast
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
@@ -21,9 +21,7 @@ from kvmodels.schema.definition.definition import UNRESOLVED, Column, IndexDefin
 from kvmodels.schema.definition.kinds import KINDS
 from kvmodels.schema.definition.values import RESERVED_FIELD, stored_name
 from kvmodels.schema.describe.conditions import condition_text
-
-_BLIND: Final = "~blind"
-"""Stands before the id of the key in the name of a column of blind values."""
+from kvmodels.schema.encryption.blind_values import BLIND_MARK, key_id_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,20 +283,19 @@ def describe_columns(columns: Iterable[Column]) -> tuple[ColumnDescription, ...]
 
 def _fold_of(column: Column) -> str | None:
     # Only a fold of the field itself: a named column has its fields in parentheses before the tilde.
-    field, _, fold = _split_blind(column)[0].rpartition("~")
+    field, _, fold = _name_without_key(column).rpartition("~")
     return fold if field == column.field and fold in FOLDS.values() else None
 
 
 def _blind_of(column: Column) -> int | None:
-    name, key_id = _split_blind(column)
-    return key_id if name == column.field or _fold_of(column) is not None else None
+    is_of_field = _name_without_key(column) == column.field or _fold_of(column) is not None
+    return key_id_of(column) if is_of_field else None
 
 
-def _split_blind(column: Column) -> tuple[str, int | None]:
-    """Return the name of a computed column, and the id of its key if it has blind values."""
-    name = stored_name(column.path) or ""
-    field, mark, key_id = name.rpartition(_BLIND)
-    return (field, int(key_id)) if mark and key_id.isdigit() else (name, None)
+def _name_without_key(column: Column) -> str:
+    """Return the name of a computed column, without the id of the key of its blind values."""
+    name, key_id = stored_name(column.path) or "", key_id_of(column)
+    return name if key_id is None else name.removesuffix(f"{BLIND_MARK}{key_id}")
 
 
 def _target_of(schema: ModelSchema, index: IndexDefinition) -> str | None:
