@@ -56,7 +56,7 @@ def owners_by(context: Context, schema: ModelSchema, on_conflict: str, unique: o
             value=unique,
             hint="Name a unique index of fields that hold one value.",
         )
-    return UniqueOwners(context, schema, definition.name)
+    return UniqueOwners(context, schema, definition.name, (*generations_of(schema, definition.name),))
 
 
 def _named(schema: ModelSchema, unique: object) -> IndexDefinition:
@@ -79,20 +79,25 @@ def _named(schema: ModelSchema, unique: object) -> IndexDefinition:
 
 
 class UniqueOwners(NamedTuple):
-    """Finds the record that has the values of an object in one unique index."""
+    """Finds the record that has the values of an object in one unique index.
+
+    Attributes:
+        names: the names of the index under each of its keys, in the order of the declaration; otherwise its own.
+    """
 
     context: Context
     schema: ModelSchema
     index_name: str
+    names: tuple[str, ...]
 
     def generation(self, live: LiveCollection) -> LiveIndex:
         """Return the readable generation of the index. Raises IndexNotReadyError."""
-        names = generations_of(self.schema, self.index_name)
-        found = next((live.readable[name] for name in names if name in live.readable), None)
-        if found is None:
-            message = "the index that identifies the records is not complete"
-            raise not_readable(message, Query(self.schema), live, self.index_name, by_scan=False)
-        return found
+        for name in self.names:
+            found = live.readable.get(name)
+            if found is not None:
+                return found
+        message = "the index that identifies the records is not complete"
+        raise not_readable(message, Query(self.schema), live, self.index_name, by_scan=False)
 
     def entry(self, live: LiveCollection, item: EncodedObject) -> bytes | None:
         """Return the key of the entry of an object; None if any number of records may have its values."""

@@ -170,15 +170,16 @@ class _Collection:
         declared = [(name, schema) for schema in schemas for name in schema.fields]
         sealing = {name: schema for name, schema in declared if name in schema.encrypted}
         for name, schema in declared:
-            if name in sealing and name not in schema.encrypted:
+            if name not in sealing:
+                continue
+            if name not in schema.encrypted:
                 raise self._error(
                     "two classes of a collection declare one field encrypted and plain",
                     schema.model,
                     name,
                     sealing[name].name,
                 )
-            ids = {key_ids(one, (name,)) for one in (sealing.get(name), schema) if one is not None and name in sealing}
-            if len(ids - {(None,)}) > 1:
+            if len({key_ids(one, (name,)) for one in (sealing[name], schema)} - {(None,)}) > 1:
                 raise self._error(
                     "two classes of a collection declare one encrypted field with different index keys",
                     schema.model,
