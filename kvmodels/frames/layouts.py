@@ -57,7 +57,8 @@ def of_query(query: Query, shape: ResultShape | None, columns: Columns | None) -
     schema = query.schema
     selected: Sequence[SelectedField]
     if shape is None:
-        selected = select(schema, columns or ()) if query.ranked is None else select_ranked(query, columns or ())
+        chosen = columns or ()
+        selected = select(schema, chosen) if query.ranked is None else select_ranked(query, chosen, "columns")
         if query.distinct:  # objects are distinct by their primary keys, but their values need not be
             query = replace(query, distinct=False)
     else:

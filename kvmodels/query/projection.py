@@ -72,25 +72,26 @@ def select(schema: ModelSchema, given: Sequence[FieldName]) -> tuple[SelectedFie
     return tuple(_selected(schema, field) for field in given)
 
 
-def select_ranked(query: Query, given: Sequence[FieldName]) -> tuple[SelectedField, ...]:
+def select_ranked(query: Query, given: Sequence[FieldName], argument: str = "values") -> tuple[SelectedField, ...]:
     """Return the selected fields of a ranked query with its distance or score, which is the last unless named.
 
-    Raises InvalidArgumentError if a selected field has that name.
+    Raises InvalidArgumentError, about ``argument``, if a selected field has that name.
     """
     assert query.ranked is not None  # callers saw to it
     label = query.ranked.label
     rank = SelectedField(label, (RANK_VALUE,))
-    names = [rank if isinstance(one, str) and one == label else one for one in given]
-    if not given:
-        selected: tuple[SelectedField, ...] = select(query.schema, ())
+    if given:
+        selected = tuple(
+            rank if isinstance(one, str) and one == label else _selected(query.schema, one) for one in given
+        )
     else:
-        selected = tuple(one if isinstance(one, SelectedField) else _selected(query.schema, one) for one in names)
+        selected = select(query.schema, ())
     if any(one.label == label and one != rank for one in selected):
         raise InvalidArgumentError(
             "a field of the model has the name of the value that a ranked query adds",
-            argument="values" if given else "columns",
+            argument=argument,
             value=label,
-            hint=f'Name other fields, as in values("id", "{label}"): {label!r} is the {label} of the query there.',
+            hint=f"Name the fields that you need. Among them, {label!r} is the {label} of the query.",
         )
     return selected if rank in selected else (*selected, rank)
 

@@ -197,9 +197,15 @@ def test_a_transaction_reads_its_own_writes(db: Database):
 
 def test_a_field_with_the_name_of_the_number_is_left_out(db: Database):
     found, near = db[Match].search("by_text", "match"), db[Match].nearest("place", HERE)
-    for refused in (found.values, found.to_arrow, near.values, near.to_pandas):
-        with pytest.raises(InvalidArgumentError, match="a field of the model has the name of the"):
+    for refused, argument in (
+        (found.values, "values"),
+        (found.to_arrow, "columns"),
+        (near.values, "values"),
+        (near.to_pandas, "columns"),
+    ):
+        with pytest.raises(InvalidArgumentError, match="a field of the model has the name of the") as caught:
             refused()
+        assert caught.value.argument == argument
     (row,) = found.values("distance", "score")
     assert row == {"distance": 1, "score": found[0].score}
     assert near.to_arrow(columns=("score",)).to_pylist() == [{"score": 7, "distance": 0.0}]
