@@ -15,6 +15,7 @@ from kvmodels import (
     History,
     Index,
     Indexed,
+    InvalidArgumentError,
     KeyRing,
     KvModel,
     MultiIndexed,
@@ -112,6 +113,9 @@ def write(db: Database, cls: type[Any], number: int) -> None:
     again = guest(cls, number + 5, passport=f"p-{number}")
     assert len(guests.bulk_create([again], on_conflict="update", unique="passport")) == 1
     assert (again.id, guests.get(passport=f"P-{number}").city) == (number, again.city)
+    with pytest.raises(InvalidArgumentError, match="equal values of the unique index") as twice:
+        guests.bulk_create([guest(cls, one, passport="P") for one in (1, 2)], on_conflict="update", unique="passport")
+    assert twice.value.value == "(encrypted)"
     with pytest.raises(UniqueViolationError) as caught:
         guests.insert(guest(cls, number + 6, passport=f"p-{number}"))
     assert caught.value.fields == ("passport",)

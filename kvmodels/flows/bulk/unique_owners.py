@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
+from kvmodels._support.secret_values import HIDDEN
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.bulk.batches import repeated_key
@@ -122,7 +123,8 @@ class UniqueOwners(NamedTuple):
         return found
 
     def _repeated(self, item: EncodedObject) -> InvalidArgumentError:
-        values = [item.document.get(field) for field in self.schema.indexes[self.index_name].fields]
+        fields = self.schema.indexes[self.index_name].fields
+        values = [HIDDEN if field in self.schema.encrypted else item.document.get(field) for field in fields]
         return InvalidArgumentError(
             "two objects have equal values of the unique index, so one would overwrite the other",
             argument="objs",

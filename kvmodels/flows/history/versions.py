@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar, cast
 
 from kvmodels._support.naming import show_public_path
+from kvmodels._support.secret_values import HIDDEN
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key
@@ -201,7 +202,7 @@ class HiddenChanges(dict[str, tuple[Any, Any]]):
         self._hidden = frozenset(hidden)
 
     def __repr__(self) -> str:
-        shown = (f"{name!r}: {'(encrypted)' if name in self._hidden else repr(pair)}" for name, pair in self.items())
+        shown = (f"{name!r}: {HIDDEN if name in self._hidden else repr(pair)}" for name, pair in self.items())
         return f"{{{', '.join(shown)}}}"
 
     def __reduce__(self) -> tuple[Any, ...]:

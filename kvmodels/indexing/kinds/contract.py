@@ -17,6 +17,7 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
+from kvmodels._support.secret_values import HIDDEN
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import IndexLayout, RecordLayout
@@ -147,14 +148,10 @@ Resolve = Callable[[Claims, Fold], Violation | StaleRow | None]
 """Decides on every contested entry that is claimed or released in a commit."""
 
 
-ENCRYPTED: Final = "(encrypted)"
-"""In place of the values of encrypted fields in errors."""
-
-
 def shown_values(live: LiveCollection, index: LiveIndex, slot: bytes) -> tuple[Any, ...]:
     """Return the values of a contested entry for an error, without those of encrypted fields."""
     values = zip(index.definition.columns, index.layout.columns_in(slot), strict=True)
-    return tuple(ENCRYPTED if column.field in live.schema.encrypted else value for column, value in values)
+    return tuple(HIDDEN if column.field in live.schema.encrypted else value for column, value in values)
 
 
 class KindMaintenance(ABC):
