@@ -40,6 +40,7 @@ from kvmodels.flows.hydration.rows import cause_of, document_of, object_of, show
 from kvmodels.indexing.entries import Misfit
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.upgrades import version_of
+from kvmodels.schema.encryption.blind_values import key_id_of
 from kvmodels.schema.encryption.documents import MISSING_KEY
 
 ROWS_AT_ONCE: Final = 500
@@ -180,17 +181,26 @@ def apply_schema(
 
 
 def _require_keys(view: HeaderView, schemas: Sequence[ModelSchema]) -> None:
-    """Refuse a process that cannot write to a collection whose schema version it would raise.
+    """Refuse a process without the keys of a collection whose schema version it would raise, or index by blind values.
 
-    Without its keys every trial of a record would fail, as if the record were damaged. Raises SchemaMismatchError.
+    Without its keys every trial of a record would fail, as if the record were damaged, and a build would list every
+    record. Raises SchemaMismatchError.
     """
     for schema in schemas:
         stored = view.header.collections.get(schema.collection)
-        if stored is None or stored.encryption is None or stored.schema_version >= schema.schema_version:
+        if stored is None or stored.encryption is None:
             continue
-        problem = key_problem(schema, stored.encryption)
-        if problem is not None:
-            raise problem
+        if stored.schema_version < schema.schema_version or _adds_blind_values(view.live[schema.collection]):
+            problem = key_problem(schema, stored.encryption)
+            if problem is not None:
+                raise problem
+
+
+def _adds_blind_values(live: LiveCollection) -> bool:
+    """Return whether a declared index has blind values that no record holds yet, because no index is listed on them."""
+    held = {column.path for index in live.maintained for column in index.definition.columns}
+    declared = (column for name in live.states for column in live.schema.indexes[name].columns)
+    return any(key_id_of(column) is not None and column.path not in held for column in declared)
 
 
 def refusal_of(plan: SchemaPlan) -> SchemaChangeRefusedError:
@@ -210,6 +220,7 @@ def build_indexes(context: Context, schemas: Sequence[ModelSchema], pace: Pace) 
     view = yield from reload_header(context)
     for schema in schemas:
         outdated_generations(view, schema)
+    _require_keys(view, schemas)
     reports: list[BuildReport] = []
     for schema in schemas:
         reports.extend((yield from _build_indexes_of(context, schema, pace)))
