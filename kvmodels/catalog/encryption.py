@@ -207,7 +207,7 @@ def other_index_key(
 ) -> SchemaMismatchError | None:
     """Return the error for a process whose key of a blind index is not the listed one; None if it is, or is missing.
 
-    A filter may have been parsed before the key was listed: its operands are those of the other key.
+    A filter may have been parsed before the key was listed: its operands were hashed with the other key.
     """
     sealer = schema.sealer
     if stored is None or sealer is None or not schema.encrypted:

@@ -1,4 +1,4 @@
-"""Codecs other than that of the store: the codec v8, which needs a package, and the codec of a single value.
+"""The codec v8, which needs a package, and the codec for the encoding of a single value.
 
 Rules of this module: pure. A codec is loaded when it is needed.
 """
@@ -26,7 +26,7 @@ def v8_codec() -> ValueCodec:
 
 
 def codec_of(encoding: int, usual: ValueCodec) -> ValueCodec:
-    """Return the codec that decodes an encoding: the usual one, unless it is that of another codec."""
+    """Return the codec that decodes an encoding: the usual one if it can, otherwise another one."""
     if encoding == V8_ENCODING and usual.name != "v8":
         return v8_codec()
     if encoding == MSGPACK_ENCODING and usual.name != "msgpack":

@@ -87,7 +87,7 @@ def rotate(context: Context, schema: ModelSchema, key_id: int, pace: Pace = UNPA
         row = yield from read_row(_progress_key(schema))
         if row is None:
             outdated = bool(set(listed.keys) - set(_used(collection, schema, key_id)))
-        else:  # one to another key is left if the fields were plain in between
+        else:  # a rotation to another key stays unfinished if the fields were plain in between
             outdated = PassProgress.of(context.codec, row).aim["to"] != key_id
         if outdated or listed.current != key_id:
             if begun and listed.current != key_id:

@@ -222,7 +222,7 @@ class KindRanking(ABC):
     """The maximum number of results, of which a query must take a slice without pages. None: any number, and pages."""
 
     named: ClassVar[bool] = False
-    """Whether a query gives the name of an index, and not that of a field."""
+    """Whether a query gives the name of an index, and not the name of a field."""
 
     def verifies(self, origin: Any) -> bool:
         """Return whether records decide if they are results, besides their entries."""

@@ -199,7 +199,7 @@ def _hint_for_field(schema: ModelSchema, method: str, field: str, addition: str)
     """Return which names the method takes, if it takes those of indexes, and which index to add for a field."""
     ranked = [(one, ACCESS[one.kind].rankings.get(method)) for one in schema.indexes.values()]
     named = [one for one, ranking in ranked if ranking is not None and ranking.named]
-    # Those of the field come first.
+    # Indexes of the field come first.
     named.sort(key=lambda one: one.options is None or all(column.field != field for column in one.options.columns))
     names = f"give the name of an index, such as {named[0].name!r}, or " if named else ""
     text = f"{names}{addition}"

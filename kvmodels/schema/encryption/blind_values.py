@@ -78,7 +78,7 @@ def key_ids(schema: ModelSchema, fields: Iterable[str]) -> tuple[int | None, ...
 
 
 def source_under(schema: ModelSchema, name: str, key_id: int | None) -> ColumnSource | None:
-    """Return the source of a column; of an encrypted field that of a key if it has this key, otherwise of its first."""
+    """Return the source of a column; of an encrypted field the one under a key, or under its first key without it."""
     found = [one.stored_as for one in _computed(schema, name)[1:] if one.blind == key_id]
     return schema.source(found[0] if found else name)
 
