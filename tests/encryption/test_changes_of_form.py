@@ -115,6 +115,19 @@ def test_without_a_higher_schema_version_it_is_refused(url: str):
         assert "patients.name: field_encrypted_unversioned" in caught.value.steps
 
 
+class Unindexed(KvModel, collection="patients"):
+    """The release that encrypts a field and drops the index of another one."""
+
+    id: PrimaryKey[int]
+    name: Encrypted[str]
+    insurance: str
+    ward: Indexed[str] = Field(default="a")
+
+    class Meta:
+        history = History()
+        schema_version = 2
+
+
 @pytest.mark.parametrize("keys", [None, KeyRing({2: TWO})])
 def test_without_the_keys_nothing_is_begun(url: str, keys: KeyRing | None):
     with Database(url, models=[Plain], keys=RING) as before:
@@ -124,6 +137,9 @@ def test_without_the_keys_nothing_is_begun(url: str, keys: KeyRing | None):
             for change in (db.apply, db.build_indexes):
                 with pytest.raises(SchemaMismatchError, match="does not have the key"):
                     change()
+        with Database(url, models=[Unindexed]) as db:
+            with pytest.raises(SchemaMismatchError, match="does not have the key"):
+                db.apply(allow=("drop_index",))
         assert before.kv.get(("__kvmodels__", "header")) == header
         before[Plain].insert(Plain(id=2, name="Planted", insurance="2"))
 

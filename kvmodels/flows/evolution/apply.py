@@ -16,7 +16,7 @@ from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import IndexState, StoredCollection
 from kvmodels.catalog.collection import LiveCollection, is_older, needed_version
-from kvmodels.catalog.encryption import key_problem
+from kvmodels.catalog.encryption import key_problem, listing_problem
 from kvmodels.catalog.evolution import DecodingSample, PlanStep, RefusedRecord, SchemaPlan, plan_collection
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import ReadRange, Row, after_prefix
@@ -181,19 +181,22 @@ def apply_schema(
 
 
 def _require_keys(view: HeaderView, schemas: Sequence[ModelSchema]) -> None:
-    """Refuse a process without the keys of a collection whose schema version it would raise, or index by blind values.
+    """Refuse a process without the keys of a collection that it would encrypt, raise to a version, or index blindly.
 
     Without its keys every trial of a record would fail, as if the record were damaged, and a build would list every
     record. Raises SchemaMismatchError.
     """
     for schema in schemas:
         stored = view.header.collections.get(schema.collection)
-        if stored is None or stored.encryption is None:
+        if stored is None:
             continue
-        if stored.schema_version < schema.schema_version or _adds_blind_values(view.live[schema.collection]):
-            problem = key_problem(schema, stored.encryption)
-            if problem is not None:
-                raise problem
+        problem = listing_problem(schema, stored.encryption)
+        if problem is None and stored.encryption is not None:
+            is_raised = stored.schema_version < schema.schema_version
+            if is_raised or _adds_blind_values(view.live[schema.collection]):
+                problem = key_problem(schema, stored.encryption)
+        if problem is not None:
+            raise problem
 
 
 def _adds_blind_values(live: LiveCollection) -> bool:
