@@ -199,7 +199,7 @@ def nearest(books: Repository[Book]) -> None:
     books.nearest("year", 1990, 5)  # mypy: call-arg / pyright: reportCallIssue
     books.nearest("year", 1990, within=5)  # mypy: call-arg / pyright: reportCallIssue
     near.page(20, "cursor")  # mypy: call-arg / pyright: reportCallIssue
-    near.values("name")  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownMemberType
+    near.values_list("name")  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownMemberType
     print(near[0].name)  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType
     print(near.first().record)  # mypy: union-attr / pyright: reportOptionalMemberAccess
     print(found)

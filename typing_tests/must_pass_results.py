@@ -184,6 +184,8 @@ def nearest(books: Repository[Book], kv: Kv) -> list[str]:
     assert_type(near.page(size=20, after=near.page(20).next_cursor).items, list[Hit[Book]])
     assert_type(near.page(before=near.page(20).previous_cursor), Page[Hit[Book]])
     assert_type(near.explain(analyze=True), QueryPlan)
+    assert_type(near.values("name", "distance"), RankedQuery[dict[str, Any]])
+    assert_type(near.values("name")[:5].to_list(), list[dict[str, Any]])
     assert_type(iter(near), Iterator[Hit[Book]])
     return [f"{book.name}: {distance:.0f} m" for book, distance in near]
 
@@ -207,4 +209,5 @@ async def nearest_awaited(books: AsyncRepository[Book]) -> list[str]:
     assert_type(await near.first(), Hit[Book] | None)
     assert_type((await near.page(20)).items, list[Hit[Book]])
     assert_type(await near.count(), int)
+    assert_type(await near.values("name")[:5].to_list(), list[dict[str, Any]])
     return [book.name async for book, _ in near[:3]]
