@@ -205,7 +205,7 @@ def test_a_blob_of_another_store_is_not_taken_for_a_removed_one() -> None:
         with pytest.raises(BlobGoneError, match=r"the store does not have .*another store or tenant"):
             other[Paper].create(id=1, scan=scan)
         with scan.open() as file:
-            other[Paper].create(id=1, scan=Blob(file))
+            other[Paper].create(id=1, scan=Blob(file, max_bytes=100))
         assert read(other[Paper].get(1).scan) == b"scan"
 
 
