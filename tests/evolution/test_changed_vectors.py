@@ -1,4 +1,4 @@
-"""An index of vectors with other options is another generation, which is built beside the one that answers."""
+"""An index of vectors with other options is another generation, built beside the present one, which answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries beside writers: what nobody writes is found, and what is found is a record as it was, at its place."""
+"""Queries beside writers find each unwritten record; each result was stored at some time, and is in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.vectors.test_vector_queries import filled, ranked, url_of
 from tests.worlds import MEMORY_AND_IN_TEST_SERVERS
 
 KEPT = 40
-"""The number of records that nobody writes."""
+"""The number of records without a writer."""
 WRITTEN = range(1_000, 1_010)
 """The keys of the others."""
 
@@ -33,7 +33,7 @@ def write(repository: Any, chance: Random) -> None:
 
 
 def ask(repository: Any, chance: Random, records: list[Doc]) -> None:
-    """Ask for the nearest of all records, and judge those that nobody writes, and the others by themselves."""
+    """Query the nearest of all records; check those without a writer and the written ones separately."""
     asked = drawn(chance, records)
     most = chance.choice([1, 5, 60])
     hits = ranked(repository, asked, asked.by)[:most].to_list()
